@@ -1,0 +1,28 @@
+//! The vocabulary of gswarm: ids, units, the metric catalogue, records and sessions.
+//!
+//! Nothing here touches a clock, a socket, a file, a thread or a random number.
+
+mod id;
+mod name;
+mod time;
+pub mod metric;
+mod table;
+mod record;
+mod event;
+mod process;
+mod topology;
+mod session;
+mod allow;
+
+pub use allow::{Allow, AllowSet, UnknownAllow};
+pub use event::{Event, EventKind, Severity};
+pub use id::{DeviceId, Incarnation, NodeId, ParseIdError, SessionId, StorageId, TableDigest};
+pub use name::{NameError, NodeName, SessionName, NAME_CHARS_MAX};
+pub use process::{ProcessKind, ProcessRow};
+pub use record::{
+    Body, Cells, Gap, GapReason, Mark, Record, RECORD_BYTES_MAX, SpoolLoss, TimeQuality, Values,
+};
+pub use session::{Selection, SessionSpec, SessionState};
+pub use table::{Column, DeviceInfo, MetricName, Scope, Table};
+pub use topology::{PeerKind, PeerLink};
+pub use time::{Clock, Micros, Period, PeriodError};
