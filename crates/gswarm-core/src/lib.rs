@@ -1,1 +1,21 @@
-//! Placeholder.
+//! Pure decisions: what to store, which time it gets, who is healthy, which sessions are open.
+//!
+//! Time comes in as an argument, decisions go out as values.
+
+mod intervals;
+mod intake;
+mod host_clock;
+mod health;
+mod sessions;
+mod retention;
+mod names;
+
+pub use health::{Health, HealthChange, SILENCE_MAX};
+pub use host_clock::{ClockReading, ClockStep, HostClock};
+pub use intake::{Admission, ClockOffset, Hole, Intake, LastStored, Listed, Source, SourceKey};
+pub use intervals::{Interval, IntervalSet};
+pub use names::{Binding, NameBook};
+pub use retention::{
+    KEEP_MIN, Removal, RemovalReason, RetentionPlan, RetentionRules, SegmentFacts,
+};
+pub use sessions::{SessionBook, SessionError, StartPlan};

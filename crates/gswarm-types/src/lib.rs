@@ -17,12 +17,12 @@ mod allow;
 pub use allow::{Allow, AllowSet, UnknownAllow};
 pub use event::{Event, EventKind, Severity};
 pub use id::{DeviceId, Incarnation, NodeId, ParseIdError, SessionId, StorageId, TableDigest};
-pub use name::{NameError, NodeName, SessionName, NAME_CHARS_MAX};
+pub use name::{NAME_CHARS_MAX, NameError, NodeName, SessionName};
 pub use process::{ProcessKind, ProcessRow};
 pub use record::{
-    Body, Cells, Gap, GapReason, Mark, Record, RECORD_BYTES_MAX, SpoolLoss, TimeQuality, Values,
+    Body, Cells, Gap, GapReason, Mark, RECORD_BYTES_MAX, Record, SpoolLoss, TimeQuality, Values,
 };
 pub use session::{Selection, SessionSpec, SessionState};
 pub use table::{Column, DeviceInfo, MetricName, Scope, Table};
-pub use topology::{PeerKind, PeerLink};
 pub use time::{Clock, Micros, Period, PeriodError};
+pub use topology::{PeerKind, PeerLink};

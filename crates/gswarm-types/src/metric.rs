@@ -194,7 +194,10 @@ mod tests {
         for metric in CATALOGUE {
             assert!(seen.insert(metric.name), "{} twice", metric.name);
             assert!(
-                metric.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
+                metric
+                    .name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
                 "{}",
                 metric.name
             );

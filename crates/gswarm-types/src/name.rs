@@ -114,7 +114,9 @@ impl NodeName {
     pub fn from_hostname(hostname: &str) -> Self {
         let text: String = hostname
             .chars()
-            .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' })
+            .map(
+                |c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' },
+            )
             .skip_while(|c| !c.is_ascii_alphanumeric())
             .take(NAME_CHARS_MAX)
             .collect();

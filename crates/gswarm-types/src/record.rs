@@ -93,7 +93,10 @@ impl Serialize for Cells {
         for cell in &self.0 {
             match cell {
                 // Whole numbers without `.0`: a third of the bytes of a journal line.
-                #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and small")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "checked to be whole and small"
+                )]
                 #[expect(clippy::float_cmp, reason = "wholeness is an exact question")]
                 Some(value) if value.trunc() == *value && value.abs() <= WHOLE_MAX => {
                     seq.serialize_element(&(*value as i64))?;

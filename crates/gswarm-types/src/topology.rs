@@ -19,13 +19,8 @@ pub enum PeerKind {
 }
 
 impl PeerKind {
-    pub const ALL: [Self; 5] = [
-        Self::Nvlink,
-        Self::PcieSwitch,
-        Self::PcieHostBridge,
-        Self::SameSocket,
-        Self::CrossSocket,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Nvlink, Self::PcieSwitch, Self::PcieHostBridge, Self::SameSocket, Self::CrossSocket];
 
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use gswarm_types::metric::Storage;
 use gswarm_types::{
     Body, Cells, Column, DeviceId, DeviceInfo, Event, EventKind, GapReason, Incarnation, Mark,
-    MetricName, Micros, PeerKind, PeerLink, ProcessKind, ProcessRow, Record, Scope, Severity, SpoolLoss, Table,
-    TableDigest, Values,
+    MetricName, Micros, PeerKind, PeerLink, ProcessKind, ProcessRow, Record, Scope, Severity,
+    SpoolLoss, Table, TableDigest, Values,
 };
 
 use crate::v1;
@@ -153,7 +153,10 @@ fn values_to_wire(values: &Values, table: Option<&Table>) -> v1::Values {
                     *byte |= 1 << (position % 8);
                 }
             },
-            #[expect(clippy::cast_possible_truncation, reason = "integer columns hold whole numbers")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "integer columns hold whole numbers"
+            )]
             (Some(value), Storage::Integer) => wire.integers.push(value.round() as i64),
             (Some(value), Storage::Float) => wire.floats.push(*value),
         }
@@ -239,7 +242,10 @@ fn values_from_wire(values: &v1::Values, table: &Table) -> Option<Cells> {
             None
         } else {
             match column.metric.storage() {
-                #[expect(clippy::cast_precision_loss, reason = "the contract has no integer above 2^53")]
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "the contract has no integer above 2^53"
+                )]
                 Storage::Integer => Some(*integers.next()? as f64),
                 Storage::Float => Some(*floats.next()?),
             }
@@ -318,11 +324,6 @@ fn reason_from_wire(word: &str) -> GapReason {
     .unwrap_or(GapReason::Unknown)
 }
 
-/// What the spool holds of one incarnation, for `Hello` and `Heartbeat`.
-pub fn held_range(incarnation: Incarnation, oldest_held: u64, last: u64) -> v1::HeldRange {
-    v1::HeldRange { incarnation: incarnation.0, oldest_held, last }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -360,13 +361,15 @@ mod tests {
             values,
             Just(Body::End),
             (any::<u32>(), any::<Vec<u8>>()).prop_map(|(kind, bytes)| Body::Opaque { kind, bytes }),
-            (any::<String>(), any::<Option<i64>>()).prop_map(|(message, code)| Body::Event(Event {
-                kind: EventKind::Xid,
-                severity: Severity::Error,
-                device: None,
-                code,
-                message,
-            })),
+            (any::<String>(), any::<Option<i64>>()).prop_map(|(message, code)| Body::Event(
+                Event {
+                    kind: EventKind::Xid,
+                    severity: Severity::Error,
+                    device: None,
+                    code,
+                    message,
+                }
+            )),
             (any::<u64>(), any::<u64>()).prop_map(|(first, last)| Body::Loss(SpoolLoss {
                 incarnation: Incarnation(first),
                 first,

@@ -1,0 +1,152 @@
+//! Scripts of arrivals against what must be stored and what must be missing.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn node() -> NodeId {
+    "00000000-0000-7000-8000-000000000001".parse().unwrap()
+}
+
+const RUN: Incarnation = Incarnation(7);
+
+fn record(seq: u64, body: Body) -> Record {
+    let at = Micros(i64::try_from(seq).unwrap() * 100);
+    Record { incarnation: RUN, seq, mono: at, wall: at, body }
+}
+
+fn plain(seq: u64) -> Record {
+    record(seq, Body::Processes(Vec::new()))
+}
+
+fn admit(intake: &mut Intake, seq: u64) -> Admission {
+    let offset = ClockOffset::Measured(Micros(1_000));
+    intake.admit(node(), &plain(seq), 0, offset, Micros(1_000_000))
+}
+
+fn is_new(admission: Admission) -> bool {
+    matches!(admission, Admission::Store { .. })
+}
+
+fn listed(oldest_held: u64, last: u64) -> Listed {
+    Listed { incarnation: RUN, oldest_held, last }
+}
+
+#[track_caller]
+fn check_holes(intake: &Intake, expected: &str) {
+    let text: Vec<String> = intake
+        .holes(node())
+        .iter()
+        .map(|hole| {
+            let state = if hole.is_final { "final" } else { "open" };
+            format!("{}-{} {} {state}", hole.first, hole.last, hole.reason.as_str())
+        })
+        .collect();
+    assert_eq!(text.join(", "), expected);
+}
+
+#[test]
+fn nothing_is_stored_twice() {
+    let mut intake = Intake::default();
+    assert!(is_new(admit(&mut intake, 1)));
+    assert_eq!(admit(&mut intake, 1), Admission::Duplicate, "in the same batch");
+    intake.commit();
+    assert_eq!(admit(&mut intake, 1), Admission::Duplicate, "after the commit");
+    assert!(is_new(admit(&mut intake, 5)));
+    assert!(is_new(admit(&mut intake, 3)), "a seq inside a hole fills it");
+    intake.commit();
+    check_holes(&intake, "2-2 node_crash final, 4-4 node_crash final");
+}
+
+#[test]
+fn a_failed_commit_counts_for_nothing() {
+    let mut intake = Intake::default();
+    admit(&mut intake, 1);
+    intake.abort();
+    assert!(is_new(admit(&mut intake, 1)));
+    intake.commit();
+    assert_eq!(intake.source(node(), RUN).unwrap().last_stored().unwrap().seq, 1);
+}
+
+#[test]
+fn holes_are_open_while_the_spool_holds_them() {
+    let mut intake = Intake::default();
+    intake.list(node(), &[listed(1, 6)], Micros(0));
+    admit(&mut intake, 1);
+    admit(&mut intake, 4);
+    intake.commit();
+    check_holes(&intake, "2-3 unknown open, 5-6 unknown open");
+    intake.list(node(), &[listed(3, 6)], Micros(0));
+    check_holes(&intake, "2-2 not_on_this_host final, 3-3 unknown open, 5-6 unknown open");
+    let loss = SpoolLoss { incarnation: RUN, first: 2, last: 3, reason: GapReason::SpoolOverflow };
+    intake.note_body(node(), RUN, 7, &Body::Loss(loss));
+    intake.list(node(), &[listed(4, 6)], Micros(0));
+    check_holes(&intake, "2-3 spool_overflow final, 5-6 unknown open");
+    intake.list(node(), &[], Micros(0));
+    check_holes(&intake, "2-3 spool_overflow final, 5-6 node_crash final");
+}
+
+#[test]
+fn settled_means_stored_or_never_coming() {
+    let mut intake = Intake::default();
+    intake.list(node(), &[listed(1, 3)], Micros(0));
+    admit(&mut intake, 1);
+    intake.commit();
+    let settled = |intake: &Intake, seq| intake.source(node(), RUN).unwrap().is_settled(seq, RUN);
+    assert!(settled(&intake, 1));
+    assert!(!settled(&intake, 3));
+    intake.list(node(), &[listed(4, 3)], Micros(0));
+    assert!(settled(&intake, 3));
+    assert!(!settled(&intake, 9), "not minted yet as far as the host knows");
+}
+
+#[test]
+fn times_do_not_run_backwards_nor_ahead_of_receipt() {
+    let mut intake = Intake::default();
+    let time = |intake: &mut Intake, seq, offset, receipt| match intake.admit(
+        node(),
+        &plain(seq),
+        0,
+        ClockOffset::Measured(Micros(offset)),
+        Micros(receipt),
+    ) {
+        Admission::Store { time, .. } => time.0,
+        Admission::Duplicate => -1,
+    };
+    assert_eq!(time(&mut intake, 1, 1_000, 5_000), 1_100);
+    assert_eq!(time(&mut intake, 2, 500, 5_000), 1_100, "the offset fell: time stands still");
+    assert_eq!(time(&mut intake, 4, 9_000, 5_000), 5_000, "never later than receipt");
+    assert_eq!(time(&mut intake, 3, 1_000, 6_000), 1_300, "a late record keeps its own time");
+}
+
+#[test]
+fn survives_the_checkpoint() {
+    let mut intake = Intake::default();
+    intake.list(node(), &[listed(1, 3)], Micros(5));
+    admit(&mut intake, 2);
+    intake.commit();
+    let text = serde_json::to_string(&intake).unwrap();
+    assert_eq!(serde_json::from_str::<Intake>(&text).unwrap(), intake);
+}
+
+proptest! {
+    /// Whatever arrives in whatever order and batching: each seq is admitted exactly once.
+    #[test]
+    fn exactly_once(arrivals in proptest::collection::vec((1_u64..40, 0_u8..4), 0..200)) {
+        let mut intake = Intake::default();
+        let mut stored = BTreeSet::new();
+        let mut batch = BTreeSet::new();
+        for (seq, action) in arrivals {
+            let new = is_new(admit(&mut intake, seq));
+            prop_assert_eq!(new, !stored.contains(&seq) && !batch.contains(&seq));
+            batch.insert(seq);
+            match action {
+                0 => { intake.commit(); stored.append(&mut batch); },
+                1 => { intake.abort(); batch.clear(); },
+                _ => {},
+            }
+        }
+    }
+}

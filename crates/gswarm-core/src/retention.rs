@@ -1,0 +1,118 @@
+//! Which segments of the recording may go.
+
+use gswarm_types::Micros;
+
+/// Unpinned data younger than this stays even over budget.
+pub const KEEP_MIN: Micros = Micros::from_secs(600);
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionRules {
+    pub keep: Micros,
+    pub budget_bytes: u64,
+}
+
+/// What the decision needs to know of one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentFacts {
+    pub number: u64,
+    pub bytes: u64,
+    /// Host time of the last receipt in it; `None` for an empty one.
+    pub last_receipt: Option<Micros>,
+    /// A session covers part of it.
+    pub pinned: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemovalReason {
+    Expired,
+    OverBudget,
+}
+
+impl RemovalReason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::OverBudget => "over_budget",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removal {
+    pub number: u64,
+    pub reason: RemovalReason,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RetentionPlan {
+    pub remove: Vec<Removal>,
+    /// What stays is more than the budget.
+    pub over_budget: bool,
+    pub bytes_kept: u64,
+    pub bytes_pinned: u64,
+}
+
+impl RetentionRules {
+    /// Closed segments, oldest first. Pinned ones stay whatever the budget says.
+    pub fn plan(&self, segments: &[SegmentFacts], now: Micros) -> RetentionPlan {
+        let mut plan = RetentionPlan {
+            bytes_kept: segments.iter().map(|segment| segment.bytes).sum(),
+            bytes_pinned: segments.iter().filter(|s| s.pinned).map(|s| s.bytes).sum(),
+            ..RetentionPlan::default()
+        };
+        for segment in segments.iter().filter(|segment| !segment.pinned) {
+            let age = segment.last_receipt.map_or(self.keep, |last| now - last);
+            let reason = if age >= self.keep {
+                RemovalReason::Expired
+            } else if plan.bytes_kept > self.budget_bytes && age >= KEEP_MIN {
+                RemovalReason::OverBudget
+            } else {
+                continue;
+            };
+            plan.bytes_kept -= segment.bytes;
+            plan.remove.push(Removal { number: segment.number, reason });
+        }
+        plan.over_budget = plan.bytes_kept > self.budget_bytes;
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Segments as `bytes@age_seconds`, `*` for pinned; keeps 1 h within `budget`.
+    #[track_caller]
+    fn check(budget: u64, segments: &str, expected: &str) {
+        let now = Micros::from_secs(100_000);
+        let facts: Vec<SegmentFacts> = segments
+            .split(' ')
+            .enumerate()
+            .map(|(number, text)| {
+                let pinned = text.ends_with('*');
+                let (bytes, age) = text.trim_end_matches('*').split_once('@').unwrap();
+                let last_receipt = Some(now - Micros::from_secs(age.parse().unwrap()));
+                let bytes = bytes.parse().unwrap();
+                SegmentFacts { number: number as u64, bytes, last_receipt, pinned }
+            })
+            .collect();
+        let rules = RetentionRules { keep: Micros::from_secs(3_600), budget_bytes: budget };
+        let plan = rules.plan(&facts, now);
+        let mut shown: Vec<String> =
+            plan.remove.iter().map(|r| format!("{}:{}", r.number, r.reason.as_str())).collect();
+        if plan.over_budget {
+            shown.push("over".to_owned());
+        }
+        assert_eq!(shown.join(" "), expected);
+    }
+
+    #[test]
+    fn age_then_budget_never_pins() {
+        check(100, "10@4000 10@3000 10@100", "0:expired");
+        check(25, "10@3000 10@2000 10@1000", "0:over_budget");
+        check(5, "10@3000 10@500", "0:over_budget over");
+        check(5, "10@9000* 10@8000", "1:expired over");
+        check(15, "10@3000* 10@2000 10@1000", "1:over_budget 2:over_budget");
+    }
+}

@@ -1,0 +1,232 @@
+//! The book of sessions: who may start, what a name means, which rate a node needs.
+
+use std::collections::BTreeMap;
+
+use gswarm_types::{
+    Micros, NodeId, Period, Selection, SessionId, SessionName, SessionSpec, SessionState,
+};
+
+/// Why the book refuses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    #[error("no session is called `{0}`: `gswarm profiler sessions` lists them")]
+    Unknown(String),
+    #[error("a session `{0}` is already running: stop it first or choose another name")]
+    Running(SessionName),
+    #[error("a session cannot end before it begins")]
+    Backwards,
+    #[error("at most {0} sessions can be open at once: stop some first")]
+    TooMany(usize),
+}
+
+/// Sessions that may be open at the same time.
+const OPEN_MAX: usize = 1_000;
+
+/// What a new session is made of.
+#[derive(Debug, Clone)]
+pub struct StartPlan {
+    pub id: SessionId,
+    pub name: SessionName,
+    pub from: Micros,
+    /// `Some` for a capture, which is over from the start.
+    pub until: Option<Micros>,
+    pub stop_at: Option<Micros>,
+    pub period: Period,
+    pub selection: Selection,
+    pub bandwidth: bool,
+    pub nvlink: bool,
+    pub extra_metrics: Vec<String>,
+    pub owner: String,
+    pub tags: Vec<String>,
+    pub note: Option<String>,
+    pub request_id: Option<String>,
+}
+
+/// Every session that has a file.
+#[derive(Debug, Clone, Default)]
+pub struct SessionBook {
+    sessions: BTreeMap<SessionId, SessionSpec>,
+}
+
+impl SessionBook {
+    /// Takes a session over from disk.
+    pub fn restore(&mut self, spec: SessionSpec) {
+        self.sessions.insert(spec.id, spec);
+    }
+
+    /// The session as it would stand; it counts once `put` is called, after it is on disk.
+    pub fn plan_start(&self, plan: StartPlan, now: Micros) -> Result<SessionSpec, SessionError> {
+        if let Some(request) = &plan.request_id
+            && let Some(same) = self.by_request(request)
+        {
+            return Ok(same.clone());
+        }
+        if plan.until.is_none() && self.open().any(|open| open.name == plan.name) {
+            return Err(SessionError::Running(plan.name));
+        }
+        if self.open().count() >= OPEN_MAX {
+            return Err(SessionError::TooMany(OPEN_MAX));
+        }
+        if plan.until.is_some_and(|until| until <= plan.from) {
+            return Err(SessionError::Backwards);
+        }
+        let state = if plan.until.is_some() { SessionState::Stopped } else { SessionState::Active };
+        Ok(SessionSpec {
+            id: plan.id,
+            name: plan.name,
+            state,
+            created: now,
+            from: plan.from,
+            until: plan.until,
+            stop_at: plan.stop_at,
+            period: plan.period,
+            selection: plan.selection,
+            bandwidth: plan.bandwidth,
+            nvlink: plan.nvlink,
+            extra_metrics: plan.extra_metrics,
+            owner: plan.owner,
+            tags: plan.tags,
+            note: plan.note,
+            revision: 0,
+            incomplete: Vec::new(),
+            output_file: None,
+            request_id: plan.request_id,
+        })
+    }
+
+    fn by_request(&self, request: &str) -> Option<&SessionSpec> {
+        self.sessions.values().find(|spec| spec.request_id.as_deref() == Some(request))
+    }
+
+    /// Stores a planned or changed session.
+    pub fn put(&mut self, spec: SessionSpec) {
+        self.sessions.insert(spec.id, spec);
+    }
+
+    pub fn get(&self, id: SessionId) -> Option<&SessionSpec> {
+        self.sessions.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: SessionId) -> Option<&mut SessionSpec> {
+        self.sessions.get_mut(&id)
+    }
+
+    /// A name means the newest session of that name, an id any.
+    pub fn find(&self, key: &str) -> Result<&SessionSpec, SessionError> {
+        let by_id = key.parse().ok().and_then(|id: SessionId| self.sessions.get(&id));
+        by_id
+            .or_else(|| {
+                self.sessions
+                    .values()
+                    .filter(|spec| spec.name.as_str() == key)
+                    .max_by_key(|spec| (spec.created, spec.id))
+            })
+            .ok_or_else(|| SessionError::Unknown(key.chars().take(160).collect()))
+    }
+
+    /// Oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &SessionSpec> {
+        let mut all: Vec<&SessionSpec> = self.sessions.values().collect();
+        all.sort_by_key(|spec| (spec.created, spec.id));
+        all.into_iter()
+    }
+
+    pub fn open(&self) -> impl Iterator<Item = &SessionSpec> {
+        self.sessions.values().filter(|spec| spec.state == SessionState::Active)
+    }
+
+    /// Open sessions whose time is up.
+    pub fn due(&self, now: Micros) -> Vec<SessionId> {
+        self.open()
+            .filter(|spec| spec.stop_at.is_some_and(|at| at <= now))
+            .map(|spec| spec.id)
+            .collect()
+    }
+
+    /// The shortest period of the node's open sessions, else the base rate.
+    pub fn period_of(&self, node: NodeId, base: Period) -> Period {
+        self.open()
+            .filter(|spec| spec.selection.has_node(node))
+            .map(|spec| spec.period)
+            .min()
+            .unwrap_or(base)
+    }
+
+    /// True when a session covers part of the time.
+    pub fn pins(&self, first: Micros, last: Micros) -> bool {
+        self.sessions
+            .values()
+            .any(|spec| spec.from <= last && spec.until.is_none_or(|until| until > first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(number: u8, name: &str, period_ms: i64) -> StartPlan {
+        StartPlan {
+            id: format!("00000000-0000-7000-8000-0000000000{number:02}").parse().unwrap(),
+            name: name.parse().unwrap(),
+            from: Micros(0),
+            until: None,
+            stop_at: None,
+            period: Period::from_millis(period_ms).unwrap(),
+            selection: Selection::default(),
+            bandwidth: false,
+            nvlink: false,
+            extra_metrics: Vec::new(),
+            owner: "local".to_owned(),
+            tags: Vec::new(),
+            note: None,
+            request_id: None,
+        }
+    }
+
+    fn start(book: &mut SessionBook, plan: StartPlan) -> Result<SessionSpec, SessionError> {
+        let created = Micros(i64::try_from(book.iter().count()).unwrap());
+        let spec = book.plan_start(plan, created)?;
+        book.put(spec.clone());
+        Ok(spec)
+    }
+
+    #[test]
+    fn names_are_free_again_after_stop() {
+        let mut book = SessionBook::default();
+        let first = start(&mut book, plan(1, "run", 500)).unwrap();
+        assert_eq!(
+            start(&mut book, plan(2, "run", 500)),
+            Err(SessionError::Running("run".parse().unwrap()))
+        );
+        book.get_mut(first.id).unwrap().state = SessionState::Stopped;
+        let second = start(&mut book, plan(3, "run", 500)).unwrap();
+        assert_eq!(book.find("run").unwrap().id, second.id, "a name means the newest");
+        assert_eq!(book.find(&first.id.to_string()).unwrap().id, first.id);
+        assert!(matches!(book.find("other"), Err(SessionError::Unknown(_))));
+    }
+
+    #[test]
+    fn a_repeated_request_changes_nothing() {
+        let mut book = SessionBook::default();
+        let mut request = plan(1, "run", 500);
+        request.request_id = Some("r1".to_owned());
+        let first = start(&mut book, request.clone()).unwrap();
+        request.id = "00000000-0000-7000-8000-000000000099".parse().unwrap();
+        assert_eq!(start(&mut book, request).unwrap().id, first.id);
+    }
+
+    #[test]
+    fn the_shortest_period_of_open_sessions_wins() {
+        let node: NodeId = "00000000-0000-7000-8000-000000000001".parse().unwrap();
+        let other: NodeId = "00000000-0000-7000-8000-000000000002".parse().unwrap();
+        let mut book = SessionBook::default();
+        assert_eq!(book.period_of(node, Period::BASE), Period::BASE);
+        start(&mut book, plan(1, "slow", 2_000)).unwrap();
+        assert_eq!(book.period_of(node, Period::BASE).millis(), 2_000);
+        let mut fast = plan(2, "fast", 200);
+        fast.selection.nodes = Some(vec![node]);
+        start(&mut book, fast).unwrap();
+        assert_eq!(book.period_of(node, Period::BASE).millis(), 200);
+        assert_eq!(book.period_of(other, Period::BASE).millis(), 2_000);
+    }
+}

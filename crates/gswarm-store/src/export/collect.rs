@@ -1,0 +1,210 @@
+//! One pass over the segments of a window: records into the sorter, everything else aside.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use gswarm_types::{Body, Event, Incarnation, Micros, NodeId, PeerLink, Table, TableDigest};
+
+use super::{ExportError, ExportInput};
+use crate::entry::{Entry, StoredRecord};
+use crate::reader::Reader;
+use crate::sorter::{Merge, SortKey, Sorter};
+
+/// Events that one export shows; later ones are counted only.
+pub const EVENTS_MAX: usize = 10_000;
+/// A silence longer than this ends an interval of availability.
+const SILENCE_MAX: Micros = Micros::from_secs(30);
+
+/// Which order the records come out in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Time,
+    Source,
+}
+
+/// An event inside the window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WindowEvent {
+    pub time: Micros,
+    pub node: Option<NodeId>,
+    pub event: Event,
+}
+
+/// What the pass found.
+#[derive(Debug)]
+pub(super) struct Collected {
+    pub(super) merge: Merge,
+    pub(super) records: u64,
+    pub(super) tables: HashMap<(NodeId, Incarnation, TableDigest), Arc<Table>>,
+    pub(super) events: Vec<WindowEvent>,
+    pub(super) events_left_out: u64,
+    pub(super) topology: HashMap<NodeId, Vec<PeerLink>>,
+    /// GPUs (node, position in table) that the wanted user held; `None` when nobody asked.
+    pub(super) held_gpus: Option<HashSet<(NodeId, u32)>>,
+    pub(super) availability: BTreeMap<NodeId, Vec<(Micros, Micros)>>,
+}
+
+struct Pass<'a> {
+    input: &'a ExportInput,
+    order: Order,
+    sorter: Sorter,
+    failed: Option<std::io::Error>,
+    found: Found,
+}
+
+#[derive(Default)]
+struct Found {
+    records: u64,
+    tables: HashMap<(NodeId, Incarnation, TableDigest), Arc<Table>>,
+    used: HashSet<(NodeId, Incarnation, TableDigest)>,
+    events: Vec<WindowEvent>,
+    events_left_out: u64,
+    topology: HashMap<NodeId, Vec<PeerLink>>,
+    held_gpus: HashSet<(NodeId, u32)>,
+    times: BTreeMap<NodeId, Vec<(Micros, Micros)>>,
+}
+
+pub(super) fn collect(
+    reader: &Reader,
+    input: &ExportInput,
+    order: Order,
+) -> Result<Collected, ExportError> {
+    let stem =
+        format!("{}-{}", input.spec.id, if order == Order::Time { "time" } else { "source" });
+    let sorter = Sorter::new(reader.disk().clone(), &input.scratch, stem);
+    let mut pass = Pass { input, order, sorter, failed: None, found: Found::default() };
+    for lease in reader.lease(input.spec.from, input.until()) {
+        reader.visit(lease.meta(), &mut |entry| pass.entry(entry))?;
+        if let Some(error) = pass.failed.take() {
+            return Err(ExportError::Sort(error));
+        }
+    }
+    let Found { used, mut tables, times, .. } = pass.found;
+    tables.retain(|key, _| used.contains(key));
+    Ok(Collected {
+        merge: pass.sorter.merge().map_err(ExportError::Sort)?,
+        records: pass.found.records,
+        tables,
+        events: pass.found.events,
+        events_left_out: pass.found.events_left_out,
+        topology: pass.found.topology,
+        held_gpus: input.spec.selection.user.is_some().then_some(pass.found.held_gpus),
+        availability: times.into_iter().map(|(node, list)| (node, joined(list))).collect(),
+    })
+}
+
+impl Pass<'_> {
+    fn entry(&mut self, entry: Entry) {
+        match entry {
+            Entry::Table(table) => {
+                if let Some(node) = table.node
+                    && self.input.spec.selection.has_node(node)
+                {
+                    let key = (node, table.incarnation, table.digest);
+                    self.found.tables.entry(key).or_insert_with(|| Arc::new(table.into_table()));
+                }
+            },
+            Entry::Record(record) => self.record(record),
+            Entry::HostEvent(host) => {
+                let concerns = host.node.is_none_or(|n| self.input.spec.selection.has_node(n));
+                if concerns && self.in_window(host.time) {
+                    self.event(WindowEvent { time: host.time, node: host.node, event: host.event });
+                }
+            },
+            Entry::Header(_) | Entry::Sync(_) | Entry::Session(_) | Entry::Incarnation(_) => {},
+        }
+    }
+
+    fn in_window(&self, time: Micros) -> bool {
+        time >= self.input.spec.from && time < self.input.until()
+    }
+
+    fn record(&mut self, record: StoredRecord) {
+        if !self.input.spec.selection.has_node(record.node) || !self.in_window(record.time) {
+            return;
+        }
+        self.found.records += 1;
+        self.note_time(record.node, record.time);
+        match &record.body {
+            Body::Values(values) => {
+                self.found.used.insert((record.node, record.incarnation, values.table));
+            },
+            Body::Event(event) => {
+                let event = event.clone();
+                self.event(WindowEvent { time: record.time, node: Some(record.node), event });
+            },
+            Body::Processes(rows) => {
+                if let Some(user) = &self.input.spec.selection.user {
+                    let held = rows.iter().filter(|row| row.user.as_ref() == Some(user));
+                    self.found.held_gpus.extend(held.map(|row| (record.node, row.device)));
+                }
+            },
+            Body::Topology(links) => {
+                self.found.topology.insert(record.node, links.clone());
+            },
+            _ => {},
+        }
+        // In time order only values are looked at again.
+        if self.order == Order::Time && !matches!(record.body, Body::Values(_)) {
+            return;
+        }
+        let key = self.key(&record);
+        let pushed = serde_json::to_vec(&record)
+            .map_err(std::io::Error::from)
+            .and_then(|payload| self.sorter.push(key, payload));
+        if let Err(error) = pushed {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn key(&self, record: &StoredRecord) -> SortKey {
+        let mut key = [0; 40];
+        // Flipping the sign bit makes signed times sort as bytes.
+        let time = record.time.0.cast_unsigned() ^ (1 << 63);
+        let (front, middle) = match self.order {
+            Order::Time => (time.to_be_bytes(), record.node.as_bytes()),
+            Order::Source => ([0; 8], record.node.as_bytes()),
+        };
+        let parts = front
+            .iter()
+            .chain(middle)
+            .copied()
+            .chain(record.incarnation.0.to_be_bytes())
+            .chain(record.seq.to_be_bytes());
+        for (to, from) in key.iter_mut().zip(parts) {
+            *to = from;
+        }
+        key
+    }
+
+    fn event(&mut self, event: WindowEvent) {
+        if self.found.events.len() < EVENTS_MAX {
+            self.found.events.push(event);
+        } else {
+            self.found.events_left_out += 1;
+        }
+    }
+
+    /// Most records extend the last interval; late ones begin their own and are joined at the end.
+    fn note_time(&mut self, node: NodeId, time: Micros) {
+        let list = self.found.times.entry(node).or_default();
+        match list.last_mut() {
+            Some((first, last)) if time >= *first && time - *last <= SILENCE_MAX => {
+                *last = (*last).max(time);
+            },
+            _ => list.push((time, time)),
+        }
+    }
+}
+
+fn joined(mut list: Vec<(Micros, Micros)>) -> Vec<(Micros, Micros)> {
+    list.sort_unstable();
+    let mut out: Vec<(Micros, Micros)> = Vec::new();
+    for (first, last) in list {
+        match out.last_mut() {
+            Some((_, end)) if first - *end <= SILENCE_MAX => *end = (*end).max(last),
+            _ => out.push((first, last)),
+        }
+    }
+    out
+}

@@ -1,0 +1,480 @@
+//! `<name>.json`: frames, summaries, gaps and who was there; and the shape of the earlier tools.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use gswarm_core::Hole;
+use gswarm_types::{Micros, NodeId};
+use serde::Serialize;
+
+use super::collect::{Collected, Order, WindowEvent, collect};
+use super::frames::{Frame, Summary, frames, round};
+use super::layout::Layout;
+use super::{ExportError, ExportFacts, ExportInput};
+use crate::reader::Reader;
+use crate::time_text::{local_without_zone, rfc3339};
+
+/// Version of the JSON that this code writes.
+const SCHEMA_VERSION: u32 = 2;
+
+/// Everything in front of the frames.
+#[derive(Serialize)]
+struct Head<'a> {
+    schema_version: u32,
+    session_name: &'a str,
+    session_id: String,
+    start_time: String,
+    end_time: String,
+    freq: i64,
+    simulated: bool,
+    revision: u32,
+    incomplete_nodes: Vec<String>,
+    covered_from: String,
+    tags: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
+    nodes: Vec<NodeHead>,
+    devices: Vec<DeviceHead<'a>>,
+    gaps: Vec<GapOut>,
+    events: Vec<EventOut<'a>>,
+    events_left_out: u64,
+}
+
+#[derive(Serialize)]
+struct NodeHead {
+    name: String,
+    node_id: String,
+    /// Intervals in which the node delivered.
+    available: Vec<(String, String)>,
+}
+
+#[derive(Serialize)]
+struct DeviceHead<'a> {
+    gpu_id: &'a str,
+    node: String,
+    index: u32,
+    name: &'a str,
+    uuid: &'a str,
+    simulated: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct GapOut {
+    node: String,
+    node_id: String,
+    incarnation: String,
+    first_seq: u64,
+    last_seq: u64,
+    records: u64,
+    reason: &'static str,
+    from: Option<String>,
+    to: Option<String>,
+    #[serde(rename = "final")]
+    is_final: bool,
+}
+
+#[derive(Serialize)]
+struct EventOut<'a> {
+    time: String,
+    node: Option<String>,
+    #[serde(flatten)]
+    event: &'a gswarm_types::Event,
+}
+
+#[derive(Serialize)]
+struct FrameOut<'a> {
+    frame_id: u64,
+    time: String,
+    gpu_id: &'a [String],
+    gpu_util: &'a [Option<f64>],
+    gpu_memory: &'a [Option<f64>],
+    dram_util: &'a [Option<f64>],
+    disk_util: &'a [Option<f64>],
+    client_available: &'a [bool],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dram_bandwidth: Option<Vec<Option<f64>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dram_bandwidth_rx: Option<&'a [Option<f64>]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dram_bandwidth_tx: Option<&'a [Option<f64>]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu_bandwidth: Option<Vec<LinkOut<'a>>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra_metrics: BTreeMap<&'a str, &'a [Option<f64>]>,
+}
+
+#[derive(Serialize)]
+struct LinkOut<'a> {
+    id1: &'a str,
+    /// The other GPU, or `nvswitch`.
+    id2: &'a str,
+    rx: Option<f64>,
+    tx: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct DeviceSummary {
+    avg_gpu_util: Option<f64>,
+    min_gpu_util: Option<f64>,
+    max_gpu_util: Option<f64>,
+    p50_gpu_util: Option<f64>,
+    p95_gpu_util: Option<f64>,
+    p99_gpu_util: Option<f64>,
+    avg_gpu_memory: Option<f64>,
+    min_gpu_memory: Option<f64>,
+    max_gpu_memory: Option<f64>,
+    idle_share: Option<f64>,
+    energy_joules: Option<f64>,
+    samples: u64,
+}
+
+#[derive(Serialize)]
+struct ClientSummary {
+    avg_dram_util: Option<f64>,
+    max_dram_util: Option<f64>,
+    avg_disk_util: Option<f64>,
+}
+
+/// What frames of one export share.
+struct Shape<'a> {
+    input: &'a ExportInput,
+    labels: Vec<String>,
+    /// For each GPU: the name of the other end of its NVLinks.
+    peers: Vec<Vec<String>>,
+}
+
+pub(super) fn write(
+    reader: &Reader,
+    input: &ExportInput,
+    out: &mut (dyn Write + Send),
+) -> Result<ExportFacts, ExportError> {
+    let mut collected = collect(reader, input, Order::Time)?;
+    let layout = Layout::new(input, &collected);
+    let head = serde_json::to_vec(&head(input, &layout, &collected))?;
+    // The frames go inside the head's object: its closing brace comes last.
+    out.write_all(head.strip_suffix(b"}").unwrap_or(&head))?;
+    out.write_all(b",\"frames\":[")?;
+    let shape = Shape {
+        input,
+        labels: layout.gpus.iter().map(|gpu| gpu.label.clone()).collect(),
+        peers: peers(&layout, &collected),
+    };
+    let mut first = true;
+    let summary = frames(input, &layout, &mut collected, &mut |frame| {
+        out.write_all(if first { b"\n" } else { b",\n" })?;
+        first = false;
+        serde_json::to_writer(&mut *out, &shape.frame(frame))?;
+        Ok(())
+    })?;
+    out.write_all(b"\n],\"summary_by_device\":")?;
+    serde_json::to_writer(&mut *out, &device_summaries(&shape.labels, &summary))?;
+    out.write_all(b",\"summary_by_client\":")?;
+    serde_json::to_writer(&mut *out, &client_summaries(&layout, &summary))?;
+    out.write_all(b",\"request_time_info\":{}}\n")?;
+    Ok(ExportFacts { records: collected.records, frames: summary.frames })
+}
+
+fn head<'a>(input: &'a ExportInput, layout: &'a Layout, collected: &'a Collected) -> Head<'a> {
+    let spec = &input.spec;
+    let covered = input.expired_until.map_or(spec.from, |oldest| oldest.max(spec.from));
+    Head {
+        schema_version: SCHEMA_VERSION,
+        session_name: spec.name.as_str(),
+        session_id: spec.id.to_string(),
+        start_time: rfc3339(spec.from),
+        end_time: rfc3339(input.until()),
+        freq: spec.period.millis(),
+        simulated: input.simulated,
+        revision: spec.revision,
+        incomplete_nodes: spec.incomplete.iter().map(|node| input.name_of(*node)).collect(),
+        covered_from: rfc3339(covered),
+        tags: &spec.tags,
+        note: spec.note.as_deref(),
+        nodes: layout.nodes.iter().map(|(node, name)| node_head(collected, *node, name)).collect(),
+        devices: layout
+            .gpus
+            .iter()
+            .map(|gpu| DeviceHead {
+                gpu_id: &gpu.label,
+                node: input.name_of(gpu.node),
+                index: gpu.info.index,
+                name: &gpu.info.name,
+                uuid: &gpu.info.id.0,
+                simulated: gpu.info.simulated,
+            })
+            .collect(),
+        gaps: gaps(input),
+        events: collected.events.iter().map(|event| event_out(input, event)).collect(),
+        events_left_out: collected.events_left_out,
+    }
+}
+
+fn node_head(collected: &Collected, node: NodeId, name: &str) -> NodeHead {
+    let available = collected.availability.get(&node).map_or(&[][..], Vec::as_slice);
+    NodeHead {
+        name: name.to_owned(),
+        node_id: node.to_string(),
+        available: available.iter().map(|(a, b)| (rfc3339(*a), rfc3339(*b))).collect(),
+    }
+}
+
+fn event_out<'a>(input: &ExportInput, event: &'a WindowEvent) -> EventOut<'a> {
+    EventOut {
+        time: rfc3339(event.time),
+        node: event.node.map(|node| input.name_of(node)),
+        event: &event.event,
+    }
+}
+
+/// Holes that touch the window, and what retention took of it.
+pub(super) fn gaps(input: &ExportInput) -> Vec<GapOut> {
+    let touches = |hole: &Hole| {
+        hole.to.is_none_or(|to| to >= input.spec.from)
+            && hole.from.is_none_or(|from| from <= input.until())
+    };
+    input
+        .holes
+        .iter()
+        .filter(|(node, hole)| input.spec.selection.has_node(*node) && touches(hole))
+        .map(|(node, hole)| GapOut {
+            node: input.name_of(*node),
+            node_id: node.to_string(),
+            incarnation: hole.incarnation.to_string(),
+            first_seq: hole.first,
+            last_seq: hole.last,
+            records: hole.last.saturating_sub(hole.first).saturating_add(1),
+            reason: hole.reason.as_str(),
+            from: hole.from.map(rfc3339),
+            to: hole.to.map(rfc3339),
+            is_final: hole.is_final,
+        })
+        .collect()
+}
+
+/// The other ends of each GPU's NVLinks; one `nvswitch` on machines that have switches.
+fn peers(layout: &Layout, collected: &Collected) -> Vec<Vec<String>> {
+    let table_of = |node: NodeId| {
+        collected.tables.iter().find(|((owner, _, _), _)| *owner == node).map(|(_, table)| table)
+    };
+    layout
+        .gpus
+        .iter()
+        .map(|gpu| {
+            let (Some(links), Some(table)) =
+                (collected.topology.get(&gpu.node), table_of(gpu.node))
+            else {
+                return Vec::new();
+            };
+            let device = |at: u32| usize::try_from(at).ok().and_then(|at| table.devices.get(at));
+            let mut names: Vec<String> = links
+                .iter()
+                .filter(|link| link.kind == gswarm_types::PeerKind::Nvlink)
+                .filter(|link| device(link.device).is_some_and(|info| info.id == gpu.info.id))
+                .filter_map(|link| match link.remote {
+                    None => Some("nvswitch".to_owned()),
+                    Some(remote) => {
+                        let info = device(remote)?;
+                        let found = layout
+                            .gpus
+                            .iter()
+                            .find(|other| other.node == gpu.node && other.info.id == info.id)?;
+                        Some(found.label.clone())
+                    },
+                })
+                .collect();
+            names.dedup();
+            names
+        })
+        .collect()
+}
+
+impl Shape<'_> {
+    fn frame<'f>(&'f self, frame: &'f Frame) -> FrameOut<'f> {
+        let spec = &self.input.spec;
+        let total = || {
+            let pairs = frame.pcie_rx.iter().zip(&frame.pcie_tx);
+            pairs.map(|(rx, tx)| Some(round((*rx)? + (*tx)?))).collect()
+        };
+        FrameOut {
+            frame_id: frame.id,
+            time: rfc3339(frame.time),
+            gpu_id: &self.labels,
+            gpu_util: &frame.util,
+            gpu_memory: &frame.memory,
+            dram_util: &frame.dram,
+            disk_util: &frame.disk,
+            client_available: &frame.available,
+            dram_bandwidth: spec.bandwidth.then(total),
+            dram_bandwidth_rx: spec.bandwidth.then_some(frame.pcie_rx.as_slice()),
+            dram_bandwidth_tx: spec.bandwidth.then_some(frame.pcie_tx.as_slice()),
+            gpu_bandwidth: spec.nvlink.then(|| self.links(frame)),
+            extra_metrics: spec
+                .extra_metrics
+                .iter()
+                .map(String::as_str)
+                .zip(frame.extra.iter().map(Vec::as_slice))
+                .collect(),
+        }
+    }
+
+    /// One row per GPU with NVLinks. A GPU with one kind of other end names it; with several the
+    /// driver's per-GPU totals cannot be split, and the row says `nvlink`.
+    fn links<'f>(&'f self, frame: &'f Frame) -> Vec<LinkOut<'f>> {
+        let rates = frame.nvlink_rx.iter().zip(&frame.nvlink_tx);
+        self.labels
+            .iter()
+            .zip(&self.peers)
+            .zip(rates)
+            .filter(|((_, _), (rx, tx))| rx.is_some() || tx.is_some())
+            .map(|((label, peers), (rx, tx))| LinkOut {
+                id1: label,
+                id2: match peers.as_slice() {
+                    [one] => one,
+                    _ => "nvlink",
+                },
+                rx: *rx,
+                tx: *tx,
+            })
+            .collect()
+    }
+}
+
+fn device_summaries<'a>(
+    labels: &'a [String],
+    summary: &Summary,
+) -> BTreeMap<&'a str, DeviceSummary> {
+    let rows = summary.gpus.iter().map(|gpu| {
+        let percentiles = gpu.util.percentiles();
+        DeviceSummary {
+            avg_gpu_util: gpu.util.average().map(round),
+            min_gpu_util: gpu.util.min(),
+            max_gpu_util: gpu.util.max(),
+            p50_gpu_util: percentiles.map(|p| p.p50),
+            p95_gpu_util: percentiles.map(|p| p.p95),
+            p99_gpu_util: percentiles.map(|p| p.p99),
+            avg_gpu_memory: gpu.memory.average().map(round),
+            min_gpu_memory: gpu.memory.min(),
+            max_gpu_memory: gpu.memory.max(),
+            idle_share: gpu.util.idle_share().map(round),
+            energy_joules: gpu.energy_joules,
+            samples: gpu.util.count(),
+        }
+    });
+    labels.iter().map(String::as_str).zip(rows).collect()
+}
+
+fn client_summaries<'a>(layout: &'a Layout, summary: &Summary) -> BTreeMap<&'a str, ClientSummary> {
+    let rows = summary.nodes.iter().map(|node| ClientSummary {
+        avg_dram_util: node.memory.average().map(round),
+        max_dram_util: node.memory.max(),
+        avg_disk_util: node.disk.average().map(round),
+    });
+    layout.nodes.iter().map(|(_, name)| name.as_str()).zip(rows).collect()
+}
+
+#[derive(Serialize)]
+struct LegacyFrame<'a> {
+    frame_id: u64,
+    time: String,
+    gpu_id: &'a [String],
+    gpu_util: Vec<String>,
+    gpu_memory: Vec<String>,
+    dram_util: Vec<String>,
+    disk_util: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dram_bandwidth: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dram_bandwidth_rx: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dram_bandwidth_tx: Option<Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct LegacyDevice {
+    avg_gpu_util: String,
+    avg_gpu_memory: String,
+}
+
+#[derive(Serialize)]
+struct LegacyClient {
+    avg_dram_util: String,
+    avg_disk_util: String,
+}
+
+/// Numbers as strings, utilisation and memory as fractions, local time without a zone.
+pub(super) fn write_legacy(
+    reader: &Reader,
+    input: &ExportInput,
+    out: &mut (dyn Write + Send),
+) -> Result<ExportFacts, ExportError> {
+    let mut collected = collect(reader, input, Order::Time)?;
+    let layout = Layout::new(input, &collected);
+    let labels: Vec<String> = layout.gpus.iter().map(|gpu| gpu.label.clone()).collect();
+    out.write_all(b"{\"frames\":[")?;
+    let mut first = true;
+    let summary = frames(input, &layout, &mut collected, &mut |frame| {
+        out.write_all(if first { b"\n" } else { b",\n" })?;
+        first = false;
+        serde_json::to_writer(&mut *out, &legacy_frame(input, &labels, frame))?;
+        Ok(())
+    })?;
+    let devices: BTreeMap<&str, LegacyDevice> = labels
+        .iter()
+        .map(String::as_str)
+        .zip(summary.gpus.iter().map(|gpu| LegacyDevice {
+            avg_gpu_util: fraction(gpu.util.average()),
+            avg_gpu_memory: fraction(gpu.memory.average()),
+        }))
+        .collect();
+    let clients: BTreeMap<&str, LegacyClient> = layout
+        .nodes
+        .iter()
+        .map(|(_, name)| name.as_str())
+        .zip(summary.nodes.iter().map(|node| LegacyClient {
+            avg_dram_util: text(node.memory.average()),
+            avg_disk_util: text(node.disk.average()),
+        }))
+        .collect();
+    out.write_all(b"\n],\"summary_by_device\":")?;
+    serde_json::to_writer(&mut *out, &devices)?;
+    out.write_all(b",\"summary_by_client\":")?;
+    serde_json::to_writer(&mut *out, &clients)?;
+    out.write_all(b",\"request_time_info\":{}}\n")?;
+    Ok(ExportFacts { records: collected.records, frames: summary.frames })
+}
+
+fn legacy_frame<'a>(input: &ExportInput, labels: &'a [String], frame: &Frame) -> LegacyFrame<'a> {
+    let texts = |values: &[Option<f64>]| values.iter().map(|value| text(*value)).collect();
+    let fractions = |values: &[Option<f64>]| values.iter().map(|v| fraction(*v)).collect();
+    let both = || {
+        let pairs = frame.pcie_rx.iter().zip(&frame.pcie_tx);
+        pairs.map(|(rx, tx)| text(rx.zip(*tx).map(|(rx, tx)| rx + tx))).collect()
+    };
+    let bandwidth = input.spec.bandwidth;
+    LegacyFrame {
+        frame_id: frame.id,
+        time: local_without_zone(frame.time),
+        gpu_id: labels,
+        gpu_util: fractions(&frame.util),
+        gpu_memory: fractions(&frame.memory),
+        dram_util: texts(&frame.dram),
+        disk_util: texts(&frame.disk),
+        dram_bandwidth: bandwidth.then(both),
+        dram_bandwidth_rx: bandwidth.then(|| texts(&frame.pcie_rx)),
+        dram_bandwidth_tx: bandwidth.then(|| texts(&frame.pcie_tx)),
+    }
+}
+
+fn fraction(percent: Option<f64>) -> String {
+    text(percent.map(|percent| percent / 100.0))
+}
+
+/// The earlier tools wrote `nan` for what is absent.
+fn text(value: Option<f64>) -> String {
+    value.map_or_else(|| "nan".to_owned(), |value| format!("{value:.4}"))
+}
+
+/// Kept here so that every time in an export is written the same way.
+pub(super) fn time_text(time: Micros) -> String {
+    rfc3339(time)
+}

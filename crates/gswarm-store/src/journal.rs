@@ -1,0 +1,217 @@
+//! The host's record of everything: group commits into the segmented log, with checkpoints.
+
+mod checkpoint;
+mod recover;
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gswarm_core::Intake;
+use gswarm_types::{Body, Incarnation, Micros, NodeId, StorageId, Table, TableDigest};
+
+use crate::catalog::{Catalog, SegmentMeta, SegmentState};
+use crate::disk::Disk;
+use crate::entry::{Entry, StoredRecord, TableEntry};
+use crate::line::LineBuffer;
+use crate::log::Log;
+
+pub use recover::{OpenError, Recovered};
+
+/// A segment rolls at this size.
+pub const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// A segment rolls at this age.
+pub const SEGMENT_AGE_MAX: Micros = Micros::from_secs(600);
+
+/// Where the journal lies and how much room it leaves.
+#[derive(Debug, Clone)]
+pub struct JournalConfig {
+    pub dir: PathBuf,
+    /// Free bytes that are left for sealing, session files and deletes.
+    pub disk_reserve_bytes: u64,
+    /// The identity of a data directory that is new.
+    pub new_storage: StorageId,
+}
+
+/// A table that values refer to.
+pub type TableKey = (NodeId, Incarnation, TableDigest);
+
+/// Finds tables that the current segment does not carry yet.
+pub trait TableSource {
+    fn table(&self, key: &TableKey) -> Option<&Table>;
+}
+
+/// Why a batch is not on stable storage. The batch counts for nothing and may be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    #[error("only {free_bytes} bytes are free, {reserve_bytes} are kept in reserve")]
+    Reserve { free_bytes: u64, reserve_bytes: u64 },
+    #[error("cannot write to the journal")]
+    Write(#[source] io::Error),
+    #[error("cannot encode an entry")]
+    Encode(#[from] serde_json::Error),
+}
+
+/// The writing end of the journal.
+#[derive(Debug)]
+pub struct Journal {
+    disk: Arc<dyn Disk>,
+    config: JournalConfig,
+    storage: StorageId,
+    log: Log,
+    catalog: Catalog,
+    active: SegmentMeta,
+    /// Host time when the active segment began.
+    began: Option<Micros>,
+    tables: HashSet<TableKey>,
+    buffer: LineBuffer,
+}
+
+impl Journal {
+    pub fn storage(&self) -> StorageId {
+        self.storage
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.config.dir
+    }
+
+    /// Returns once every entry of the batch is on stable storage; on an error none of them counts.
+    pub fn commit(&mut self, batch: &[Entry], tables: &dyn TableSource) -> Result<(), CommitError> {
+        self.check_reserve()?;
+        if !self.log.is_broken() {
+            self.buffer.clear();
+            let mark = self.log.sync_mark();
+            self.buffer.push(&mark)?;
+            let mut new_tables = Vec::new();
+            encode(&mut self.buffer, batch, &self.tables, &mut new_tables, tables)?;
+            let written = self.log.append(&self.buffer).and_then(|_| self.log.sync());
+            match written {
+                Ok(()) => {
+                    self.tables.extend(new_tables);
+                    self.note(batch);
+                    return Ok(());
+                },
+                Err(error) => tracing::warn!(%error, "journal write failed, starting a segment"),
+            }
+        }
+        self.roll_with(batch, tables)
+    }
+
+    /// Starts a new segment whose first lines are the batch.
+    fn roll_with(&mut self, batch: &[Entry], tables: &dyn TableSource) -> Result<(), CommitError> {
+        self.buffer.clear();
+        let mut new_tables = Vec::new();
+        encode(&mut self.buffer, batch, &HashSet::new(), &mut new_tables, tables)?;
+        self.log.roll(&self.buffer).map_err(CommitError::Write)?;
+        self.close_active();
+        self.tables = new_tables.into_iter().collect();
+        self.note(batch);
+        Ok(())
+    }
+
+    fn close_active(&mut self) {
+        self.active.state = SegmentState::Closed;
+        self.catalog.put(self.active.clone());
+        self.active = SegmentMeta::new(self.log.segment());
+        self.began = None;
+    }
+
+    /// True when the active segment is large or old enough to be closed.
+    pub fn is_due(&self, now: Micros) -> bool {
+        self.log.readable_bytes() >= SEGMENT_BYTES_MAX
+            || self.began.is_some_and(|began| now - began >= SEGMENT_AGE_MAX)
+    }
+
+    /// Closes the active segment and writes a checkpoint, so that recovery starts after it.
+    pub fn roll(&mut self, intake: &Intake) -> Result<(), CommitError> {
+        self.check_reserve()?;
+        self.roll_with(&[], &NoTables)?;
+        self.checkpoint(intake);
+        Ok(())
+    }
+
+    /// Writes what recovery would otherwise read from all closed segments. A failure costs only
+    /// time at the next start.
+    pub fn checkpoint(&self, intake: &Intake) {
+        if let Err(error) = checkpoint::write(
+            self.disk.as_ref(),
+            &self.config.dir,
+            self.storage,
+            self.log.segment(),
+            intake,
+            &self.catalog,
+        ) {
+            tracing::warn!(%error, "checkpoint not written");
+        }
+    }
+
+    fn check_reserve(&self) -> Result<(), CommitError> {
+        let reserve_bytes = self.config.disk_reserve_bytes;
+        // A disk that cannot tell its free space still gets its chance to fail the write.
+        match self.disk.free_bytes(&self.config.dir) {
+            Ok(free_bytes) if free_bytes < reserve_bytes => {
+                Err(CommitError::Reserve { free_bytes, reserve_bytes })
+            },
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn note(&mut self, batch: &[Entry]) {
+        for entry in batch {
+            if let Entry::Record(record) = entry {
+                self.active.note(record.time, record.receipt);
+                self.began.get_or_insert(record.receipt);
+            }
+        }
+        self.active.bytes = self.log.readable_bytes();
+        self.catalog.put(self.active.clone());
+    }
+}
+
+/// Used where a batch holds no values.
+struct NoTables;
+
+impl TableSource for NoTables {
+    fn table(&self, _key: &TableKey) -> Option<&Table> {
+        None
+    }
+}
+
+/// The table that a record's values need.
+fn table_key(record: &StoredRecord) -> Option<TableKey> {
+    match &record.body {
+        Body::Values(values) => Some((record.node, record.incarnation, values.table)),
+        _ => None,
+    }
+}
+
+/// Lines of a batch, each table before its first use in the segment.
+fn encode(
+    buffer: &mut LineBuffer,
+    batch: &[Entry],
+    known: &HashSet<TableKey>,
+    new: &mut Vec<TableKey>,
+    tables: &dyn TableSource,
+) -> Result<(), serde_json::Error> {
+    let mut added: HashSet<TableKey> = HashSet::new();
+    for entry in batch {
+        if let Entry::Record(record) = entry
+            && let Some(key) = table_key(record)
+            && !known.contains(&key)
+            && !added.contains(&key)
+            && let Some(table) = tables.table(&key)
+        {
+            buffer.push(&Entry::Table(TableEntry::new(Some(key.0), key.1, table)))?;
+            added.insert(key);
+            new.push(key);
+        }
+        buffer.push(entry)?;
+    }
+    Ok(())
+}
