@@ -90,6 +90,7 @@ impl SessionBook {
             revision: 0,
             incomplete: Vec::new(),
             output_file: None,
+            output_crc: None,
             request_id: plan.request_id,
         })
     }

@@ -13,7 +13,10 @@ use std::sync::Arc;
 use gswarm_types::{Event, Micros, PeerLink, ProcessRow, Table};
 
 pub use composite::Composite;
-pub use spec::{DeviceSpec, OpenError, OpenOptions, SpecError, open};
+pub use sim::fault::{SimFault, SimFaultKind};
+pub use sim::model::GpuModel;
+pub use sim::spec::{GPUS_MAX, Scenario, SimGroup, SimSpec, SimSpecError};
+pub use spec::{DeviceSpec, OpenError, OpenOptions, SpecError, open, parse_extra_metrics};
 
 /// A set of devices that can be sampled. Owned by one thread at a time.
 pub trait Devices: Send + fmt::Debug {

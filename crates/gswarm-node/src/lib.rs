@@ -1,1 +1,16 @@
-//! Placeholder.
+//! The agent: samples the devices of its node, keeps every record on disk, delivers each once.
+
+mod agent;
+mod status;
+mod state;
+mod sampler;
+mod spool;
+mod link;
+mod connect;
+mod allow;
+
+pub use agent::{Agent, AgentConfig, AgentParts, StartError};
+pub use connect::{BoxedIo, Connect, Connecting, Io, TcpConnect};
+pub use spool::SpoolLimits;
+pub use state::StateError;
+pub use status::{AgentStatus, LinkState};

@@ -1,1 +1,9 @@
-//! Placeholder.
+//! A whole cluster in one process: real host and agents over simulated time, network and disk.
+
+mod clock;
+mod network;
+mod cluster;
+
+pub use clock::SimClock;
+pub use cluster::{Cluster, ClusterError, RecordLine, Records};
+pub use network::{SimAcceptor, SimNetwork};

@@ -1,10 +1,12 @@
 //! Which segments exist, what they cover, and who is reading them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use gswarm_types::Micros;
 use serde::{Deserialize, Serialize};
+
+use crate::entry::Entry;
 
 /// How a segment lies on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,10 +28,13 @@ pub struct SegmentMeta {
     /// Bytes on disk; for JSONL also where its readable part ends.
     pub bytes: u64,
     pub records: u64,
-    /// Host times of its records.
+    /// Host times of its records and host events.
     pub first_time: Option<Micros>,
     pub last_time: Option<Micros>,
     pub last_receipt: Option<Micros>,
+    /// Checksum in the name of the sealed file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed_crc: Option<u32>,
 }
 
 impl SegmentMeta {
@@ -42,18 +47,36 @@ impl SegmentMeta {
             first_time: None,
             last_time: None,
             last_receipt: None,
+            sealed_crc: None,
         }
     }
 
     /// Takes note of a record.
     pub fn note(&mut self, time: Micros, receipt: Micros) {
         self.records += 1;
-        self.first_time = Some(self.first_time.map_or(time, |first| first.min(time)));
-        self.last_time = Some(self.last_time.map_or(time, |last| last.max(time)));
+        self.reach(time);
         self.last_receipt = Some(self.last_receipt.map_or(receipt, |last| last.max(receipt)));
     }
 
-    /// True when a record of the window `from..until` may be in it.
+    /// Takes note of whatever has a host time.
+    pub(crate) fn note_entry(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Record(record) => self.note(record.time, record.receipt),
+            Entry::HostEvent(event) => self.reach(event.time),
+            Entry::Header(_)
+            | Entry::Sync(_)
+            | Entry::Table(_)
+            | Entry::Session(_)
+            | Entry::Incarnation(_) => {},
+        }
+    }
+
+    fn reach(&mut self, time: Micros) {
+        self.first_time = Some(self.first_time.map_or(time, |first| first.min(time)));
+        self.last_time = Some(self.last_time.map_or(time, |last| last.max(time)));
+    }
+
+    /// True when a record or host event of the window `from..until` may be in it.
     pub fn overlaps(&self, from: Micros, until: Micros) -> bool {
         match (self.first_time, self.last_time) {
             (Some(first), Some(last)) => first < until && last >= from,
@@ -66,12 +89,21 @@ impl SegmentMeta {
 struct Row {
     meta: SegmentMeta,
     readers: usize,
+    /// Somebody replaces or removes it right now.
+    is_taken: bool,
 }
 
 /// Shared by the writer, readers, the sealer and retention.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    rows: Arc<Mutex<BTreeMap<u64, Row>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    rows: Mutex<BTreeMap<u64, Row>>,
+    /// A taken segment was given back.
+    given_back: Condvar,
 }
 
 /// While it lives, the segment is neither removed nor replaced.
@@ -96,9 +128,24 @@ impl Drop for Lease {
     }
 }
 
+/// Gives a segment back even when the work on it panics.
+struct Taken<'a> {
+    catalog: &'a Catalog,
+    number: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(row) = self.catalog.rows().get_mut(&self.number) {
+            row.is_taken = false;
+        }
+        self.catalog.shared.given_back.notify_all();
+    }
+}
+
 impl Catalog {
     fn rows(&self) -> MutexGuard<'_, BTreeMap<u64, Row>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds or updates a segment.
@@ -107,7 +154,7 @@ impl Catalog {
         match rows.get_mut(&meta.number) {
             Some(row) => row.meta = meta,
             None => {
-                rows.insert(meta.number, Row { meta, readers: 0 });
+                rows.insert(meta.number, Row { meta, readers: 0, is_taken: false });
             },
         }
     }
@@ -117,9 +164,13 @@ impl Catalog {
         self.rows().values().map(|row| row.meta.clone()).collect()
     }
 
-    /// Leases every segment that passes, oldest first.
+    /// Leases every segment that passes, oldest first. Waits while one of them is being replaced,
+    /// which takes a rename and a sync.
     pub fn lease(&self, mut wanted: impl FnMut(&SegmentMeta) -> bool) -> Vec<Lease> {
         let mut rows = self.rows();
+        while rows.values().any(|row| row.is_taken && wanted(&row.meta)) {
+            rows = self.shared.given_back.wait(rows).unwrap_or_else(PoisonError::into_inner);
+        }
         let mut leases = Vec::new();
         for row in rows.values_mut().filter(|row| wanted(&row.meta)) {
             row.readers += 1;
@@ -135,22 +186,32 @@ impl Catalog {
         number: u64,
         act: impl FnOnce(&SegmentMeta) -> Result<Option<SegmentMeta>, E>,
     ) -> Option<Result<(), E>> {
+        let meta = {
+            let mut rows = self.rows();
+            let row = rows.get_mut(&number)?;
+            if row.readers > 0 || row.is_taken {
+                return None;
+            }
+            row.is_taken = true;
+            row.meta.clone()
+        };
+        // The disk works without the lock: commits put their own segment meanwhile.
+        let taken = Taken { catalog: self, number };
+        let result = act(&meta);
         let mut rows = self.rows();
-        let row = rows.get_mut(&number)?;
-        if row.readers > 0 {
-            return None;
-        }
-        Some(match act(&row.meta) {
-            Ok(Some(meta)) => {
-                row.meta = meta;
-                Ok(())
+        let result = result.map(|meta| match meta {
+            Some(meta) => {
+                if let Some(row) = rows.get_mut(&number) {
+                    row.meta = meta;
+                }
             },
-            Ok(None) => {
+            None => {
                 rows.remove(&number);
-                Ok(())
             },
-            Err(error) => Err(error),
-        })
+        });
+        drop(rows);
+        drop(taken);
+        Some(result)
     }
 
     /// Bytes of all segments.
@@ -177,5 +238,34 @@ mod tests {
         drop(leases);
         assert_eq!(catalog.alone(1, |_| Ok::<_, ()>(None)), Some(Ok(())));
         assert!(catalog.segments().is_empty());
+    }
+
+    #[test]
+    fn the_writer_goes_on_while_a_segment_is_replaced() {
+        let catalog = Catalog::default();
+        catalog.put(SegmentMeta::new(1));
+        let result = catalog.alone(1, |meta| {
+            catalog.put(SegmentMeta::new(2));
+            assert!(catalog.alone(1, |_| Ok::<_, ()>(None)).is_none(), "taken once only");
+            assert_eq!(catalog.lease(|meta| meta.number == 2).len(), 1);
+            Ok::<_, ()>(Some(SegmentMeta { bytes: 7, ..meta.clone() }))
+        });
+        assert_eq!(result, Some(Ok(())));
+        assert_eq!(catalog.bytes(), 7);
+        assert_eq!(catalog.lease(|_| true).len(), 2);
+    }
+
+    #[test]
+    fn a_reader_waits_until_the_segment_is_given_back() {
+        let catalog = Catalog::default();
+        catalog.put(SegmentMeta::new(1));
+        std::thread::scope(|threads| {
+            let reader = catalog.alone(1, |meta| {
+                let reader = threads.spawn(|| catalog.lease(|_| true).len());
+                Err::<Option<SegmentMeta>, _>((reader, meta.number))
+            });
+            let Some(Err((reader, 1))) = reader else { panic!("the work ran") };
+            assert_eq!(reader.join().unwrap(), 1);
+        });
     }
 }

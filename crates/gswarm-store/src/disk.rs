@@ -105,5 +105,8 @@ pub fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
 }
 
 fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or_else(|| Path::new("."))
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
 }

@@ -119,3 +119,6 @@ pub fn size_estimate(reader: &Reader, input: &ExportInput) -> u64 {
     let leases = reader.lease(input.spec.from, input.until());
     leases.iter().map(|lease| lease.meta().bytes).sum()
 }
+
+#[cfg(test)]
+mod tests;

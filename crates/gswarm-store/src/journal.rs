@@ -3,20 +3,23 @@
 mod checkpoint;
 mod recover;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gswarm_core::Intake;
-use gswarm_types::{Body, Incarnation, Micros, NodeId, StorageId, Table, TableDigest};
+use gswarm_types::{
+    Body, Incarnation, Micros, NodeId, SessionId, SessionSpec, StorageId, Table, TableDigest,
+};
 
 use crate::catalog::{Catalog, SegmentMeta, SegmentState};
 use crate::disk::Disk;
-use crate::entry::{Entry, StoredRecord, TableEntry};
+use crate::entry::{Entry, FORMAT, StoredRecord, TableEntry};
 use crate::line::LineBuffer;
 use crate::log::Log;
 
+use checkpoint::CheckpointRef;
 pub use recover::{OpenError, Recovered};
 
 /// A segment rolls at this size.
@@ -65,6 +68,9 @@ pub struct Journal {
     /// Host time when the active segment began.
     began: Option<Micros>,
     tables: HashSet<TableKey>,
+    /// Newest journaled state of each session, for the checkpoint.
+    sessions: BTreeMap<SessionId, SessionSpec>,
+    last_receipt: Option<Micros>,
     buffer: LineBuffer,
 }
 
@@ -139,14 +145,17 @@ impl Journal {
     /// Writes what recovery would otherwise read from all closed segments. A failure costs only
     /// time at the next start.
     pub fn checkpoint(&self, intake: &Intake) {
-        if let Err(error) = checkpoint::write(
-            self.disk.as_ref(),
-            &self.config.dir,
-            self.storage,
-            self.log.segment(),
+        let segments = self.catalog.segments().into_iter();
+        let content = CheckpointRef {
+            format: FORMAT,
+            storage: self.storage,
+            next_segment: self.log.segment(),
+            segments: segments.filter(|meta| meta.state != SegmentState::Open).collect(),
+            sessions: &self.sessions,
+            last_receipt: self.last_receipt,
             intake,
-            &self.catalog,
-        ) {
+        };
+        if let Err(error) = checkpoint::write(self.disk.as_ref(), &self.config.dir, &content) {
             tracing::warn!(%error, "checkpoint not written");
         }
     }
@@ -164,9 +173,20 @@ impl Journal {
 
     fn note(&mut self, batch: &[Entry]) {
         for entry in batch {
-            if let Entry::Record(record) = entry {
-                self.active.note(record.time, record.receipt);
-                self.began.get_or_insert(record.receipt);
+            self.active.note_entry(entry);
+            match entry {
+                Entry::Record(record) => {
+                    self.began.get_or_insert(record.receipt);
+                    self.last_receipt = self.last_receipt.max(Some(record.receipt));
+                },
+                Entry::Session(spec) => {
+                    self.sessions.insert(spec.id, spec.clone());
+                },
+                Entry::HostEvent(_)
+                | Entry::Table(_)
+                | Entry::Header(_)
+                | Entry::Sync(_)
+                | Entry::Incarnation(_) => {},
             }
         }
         self.active.bytes = self.log.readable_bytes();
@@ -215,3 +235,6 @@ fn encode(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

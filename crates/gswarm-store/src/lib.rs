@@ -6,6 +6,7 @@ mod time_text;
 mod lock;
 pub mod entry;
 pub mod log;
+mod quarantine;
 pub mod catalog;
 pub mod journal;
 pub mod sealed;
@@ -13,6 +14,8 @@ pub mod session_file;
 pub mod reader;
 mod sorter;
 pub mod export;
+#[cfg(test)]
+mod fixture;
 
 pub use disk::{Disk, SimDisk, StdDisk};
 pub use line::LineBuffer;

@@ -53,3 +53,28 @@ impl DirLock {
         Ok(Self { _file: file })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_owner_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let held = DirLock::acquire(&path).unwrap();
+        let taken = DirLock::acquire(&path).unwrap_err().to_string();
+        let owner = std::process::id();
+        let expected =
+            format!("`{}` is in use by another gswarm process (pid {owner})", path.display());
+        assert_eq!(taken, expected);
+        drop(held);
+        let again = DirLock::acquire(&path).unwrap();
+        // A process that died left its number behind, a longer one perhaps.
+        drop(again);
+        std::fs::write(path.join("lock"), "99999999999\n").unwrap();
+        let _held = DirLock::acquire(&path).unwrap();
+        let text = std::fs::read_to_string(path.join("lock")).unwrap();
+        assert_eq!(text, format!("{owner}\n"));
+    }
+}

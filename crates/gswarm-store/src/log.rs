@@ -17,6 +17,7 @@ use crate::entry::{Entry, FORMAT, Header, SyncMark};
 use crate::line::LineBuffer;
 
 pub use scan::{Damage, LineAt, LogScan, ScanError, SegmentScan, scan_log, scan_segment};
+pub(crate) use scan::{Plan, read_header, scan_planned};
 
 /// When a write counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,8 +160,12 @@ impl Log {
             segment: self.segment + 1,
             prev_valid_bytes: end,
         };
-        let (file, len) =
-            create_segment(self.disk.as_ref(), &self.dir, self.durability, &header, initial)?;
+        let created =
+            create_segment(self.disk.as_ref(), &self.dir, self.durability, &header, initial);
+        // The new segment may stand there although creating it failed, and its header ends this
+        // one: nothing may be appended here any more.
+        self.broken |= created.is_err();
+        let (file, len) = created?;
         self.segment += 1;
         self.file = file;
         self.len = len;
@@ -191,10 +196,21 @@ fn create_segment(
     let path = dir.join(segment_name(header.segment));
     let temporary = temporary_path(&path);
     remove_if_there(disk, &temporary)?;
-    let mut lines = LineBuffer::new();
-    lines.push(&Entry::Header(header.clone()))?;
+    let mut front = LineBuffer::new();
+    front.push(&Entry::Header(header.clone()))?;
+    let mut back = LineBuffer::new();
+    // Once more, far from the first: where the segment before ends must not hang on one sector.
+    back.push(&Entry::Header(header.clone()))?;
+    if durability == Durability::Synced {
+        let bytes = (front.len() + initial.len() + back.len()) as u64;
+        // True by the time anybody sees the file under its final name.
+        back.push(&Entry::Sync(SyncMark { bytes }))?;
+    }
     let mut file = disk.create(&temporary)?;
-    let written = file.append(lines.as_bytes()).and_then(|()| file.append(initial.as_bytes()));
+    let written = file
+        .append(front.as_bytes())
+        .and_then(|()| file.append(initial.as_bytes()))
+        .and_then(|()| file.append(back.as_bytes()));
     let written = match durability {
         Durability::Synced => written.and_then(|()| file.sync()),
         Durability::Written => written,
@@ -208,5 +224,8 @@ fn create_segment(
     if durability == Durability::Synced {
         disk.sync_dir(dir)?;
     }
-    Ok((file, (lines.len() + initial.len()) as u64))
+    Ok((file, (front.len() + initial.len() + back.len()) as u64))
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,7 +41,7 @@ impl Reader {
     /// sealing have named them.
     pub fn visit(&self, meta: &SegmentMeta, visit: &mut dyn FnMut(Entry)) -> Result<(), SealError> {
         if meta.state == SegmentState::Sealed {
-            sealed::read(self.disk.as_ref(), &self.dir, meta.number, visit)?;
+            sealed::read_known(self.disk.as_ref(), &self.dir, meta, visit)?;
             return Ok(());
         }
         let path = self.dir.join(segment_name(meta.number));

@@ -7,6 +7,7 @@
 mod encode;
 mod decode;
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,8 @@ use parquet::errors::ParquetError;
 use crate::catalog::{SegmentMeta, SegmentState};
 use crate::disk::{Disk, read_file, remove_if_there, temporary_path};
 use crate::entry::Entry;
-use crate::log::{ScanError, scan_segment, segment_name, segment_number};
+use crate::log::{Damage, ScanError, read_header, scan_segment, segment_name, segment_number};
+use crate::quarantine;
 
 /// The largest sealed file that is read.
 const SEALED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -63,8 +65,7 @@ fn parse_name(name: &str) -> Option<(u64, u32)> {
 /// Numbers of sealed segments, oldest first. Where the JSONL still exists it wins.
 pub fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
     let names = disk.list(dir)?;
-    let lines: std::collections::HashSet<u64> =
-        names.iter().filter_map(|name| segment_number(name)).collect();
+    let lines: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
     let mut numbers: Vec<u64> = names
         .iter()
         .filter_map(|name| parse_name(name))
@@ -76,23 +77,34 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The file of a sealed segment and its checksum.
-fn find(disk: &dyn Disk, dir: &Path, segment: u64) -> io::Result<(PathBuf, u32)> {
+/// The files of a sealed segment and their checksums: one, or more where sealing was cut off
+/// before the lines were gone and a later version sealed them again.
+fn find(disk: &dyn Disk, dir: &Path, segment: u64) -> io::Result<Vec<(PathBuf, u32)>> {
     let names = disk.list(dir)?;
-    let found = names.iter().find_map(|name| {
-        let (number, crc) = parse_name(name)?;
-        (number == segment).then(|| (dir.join(name), crc))
-    });
-    found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    let found: Vec<_> = names
+        .iter()
+        .filter_map(|name| {
+            let (number, crc) = parse_name(name)?;
+            (number == segment).then(|| (dir.join(name), crc))
+        })
+        .collect();
+    if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
 }
 
 pub fn file_bytes(disk: &dyn Disk, dir: &Path, segment: u64) -> io::Result<u64> {
-    disk.open(&find(disk, dir, segment)?.0)?.len()
+    let mut bytes = 0;
+    for (path, _) in find(disk, dir, segment)? {
+        bytes += disk.open(&path)?.len()?;
+    }
+    Ok(bytes)
 }
 
 /// Deletes a sealed segment.
 pub fn remove(disk: &dyn Disk, dir: &Path, segment: u64) -> io::Result<()> {
-    disk.remove(&find(disk, dir, segment)?.0)
+    for (path, _) in find(disk, dir, segment)? {
+        disk.remove(&path)?;
+    }
+    Ok(())
 }
 
 /// Shows every entry in its order and returns the storage id.
@@ -102,22 +114,68 @@ pub fn read(
     segment: u64,
     visit: &mut dyn FnMut(Entry),
 ) -> Result<StorageId, SealError> {
+    decode::decode(content(disk, dir, segment)?.0, visit)
+}
+
+/// The same, without a look at the directory when the catalog knows the file's name.
+pub(crate) fn read_known(
+    disk: &dyn Disk,
+    dir: &Path,
+    meta: &SegmentMeta,
+    visit: &mut dyn FnMut(Entry),
+) -> Result<StorageId, SealError> {
+    match meta.sealed_crc {
+        Some(crc) => {
+            let path = dir.join(sealed_name(meta.number, crc));
+            decode::decode(checked(disk, &path, crc)?, visit)
+        },
+        None => read(disk, dir, meta.number, visit),
+    }
+}
+
+/// The checksum in the name of the file that holds what it should.
+pub(crate) fn checksum(disk: &dyn Disk, dir: &Path, segment: u64) -> Result<u32, SealError> {
+    content(disk, dir, segment).map(|(_, crc)| crc)
+}
+
+/// Where the segment before a sealed one ends, as its header said.
+pub(crate) fn prev_valid_bytes(
+    disk: &dyn Disk,
+    dir: &Path,
+    segment: u64,
+) -> Result<Option<u64>, SealError> {
+    decode::prev_valid_bytes(content(disk, dir, segment)?.0)
+}
+
+/// The first file of the segment that is undamaged.
+fn content(disk: &dyn Disk, dir: &Path, segment: u64) -> Result<(Bytes, u32), SealError> {
     let file_error = |source| SealError::File { path: dir.to_owned(), source };
-    let (path, crc) = find(disk, dir, segment).map_err(file_error)?;
-    let bytes = read_file(disk, &path, SEALED_BYTES_MAX)
-        .map_err(|source| SealError::File { path, source })?;
+    let mut failed = SealError::Damaged("there is no such file");
+    for (path, crc) in find(disk, dir, segment).map_err(file_error)? {
+        match checked(disk, &path, crc) {
+            Ok(bytes) => return Ok((bytes, crc)),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn checked(disk: &dyn Disk, path: &Path, crc: u32) -> Result<Bytes, SealError> {
+    let bytes = read_file(disk, path, SEALED_BYTES_MAX)
+        .map_err(|source| SealError::File { path: path.to_owned(), source })?;
     if crc32c::crc32c(&bytes) != crc {
         return Err(SealError::Damaged("the checksum in its name does not match"));
     }
-    decode::decode(Bytes::from(bytes), visit)
+    Ok(Bytes::from(bytes))
 }
 
 /// Moves a sealed file that cannot be read out of the way, where a person can look at it.
 pub fn quarantine(disk: &dyn Disk, dir: &Path, segment: u64) {
     let aside = dir.join("quarantine");
     let moved = disk.create_dir_all(&aside).and_then(|()| {
-        let (path, crc) = find(disk, dir, segment)?;
-        disk.rename(&path, &aside.join(sealed_name(segment, crc)))?;
+        for (path, crc) in find(disk, dir, segment)? {
+            disk.rename(&path, &aside.join(sealed_name(segment, crc)))?;
+        }
         disk.sync_dir(&aside)?;
         disk.sync_dir(dir)
     });
@@ -127,7 +185,9 @@ pub fn quarantine(disk: &dyn Disk, dir: &Path, segment: u64) {
 }
 
 /// Writes the Parquet file of a closed segment, reads it back and compares. The JSONL stays;
-/// `finish` replaces it once nobody reads it.
+/// `finish` replaces it once nobody reads it. Damaged lines are copied aside and named, for they
+/// go with the JSONL. Lines of a kind this version does not know keep their segment from being
+/// sealed.
 pub fn prepare(
     disk: &dyn Disk,
     dir: &Path,
@@ -137,16 +197,18 @@ pub fn prepare(
     let mut entries = Vec::new();
     let path = dir.join(segment_name(meta.number));
     let mut not_understood = None;
-    scan_segment(disk, &path, meta.number, Some(meta.bytes), &mut |line| match Entry::parse(
-        line.bytes,
-    ) {
-        Ok(entry) => entries.push(entry),
-        Err(error) => not_understood = Some(error),
-    })?;
+    let scan =
+        scan_segment(disk, &path, meta.number, Some(meta.bytes), &mut |line| match Entry::parse(
+            line.bytes,
+        ) {
+            Ok(entry) => entries.push(entry),
+            Err(error) => not_understood = Some(error),
+        })?;
     if let Some(error) = not_understood {
         return Err(error.into());
     }
-    let bytes = Bytes::from(encode::encode(&entries, storage)?);
+    let prev_valid_bytes = read_header(disk, &path)?.map(|header| header.prev_valid_bytes);
+    let bytes = Bytes::from(encode::encode(&entries, storage, prev_valid_bytes)?);
     let mut at = 0;
     let mut same = true;
     decode::decode(bytes.clone(), &mut |entry| {
@@ -156,26 +218,41 @@ pub fn prepare(
     if !same || at != entries.len() {
         return Err(SealError::ReadBack(meta.number));
     }
+    quarantine::keep(disk, dir, &scan.damage);
     let crc = crc32c::crc32c(&bytes);
     let target = dir.join(sealed_name(meta.number, crc));
     let temporary = temporary_path(&target);
-    let file_error = |source| SealError::File { path: temporary.clone(), source };
-    remove_if_there(disk, &temporary).map_err(file_error)?;
-    let mut file = disk.create(&temporary).map_err(file_error)?;
-    file.append(&bytes).and_then(|()| file.sync()).map_err(file_error)?;
-    // What the disk gives back, not what we hold, is compared before anything is deleted.
-    let written = read_file(disk, &temporary, SEALED_BYTES_MAX).map_err(file_error)?;
-    if written != bytes {
-        return Err(SealError::ReadBack(meta.number));
+    if let Err(error) = write_and_compare(disk, &temporary, &bytes, meta.number) {
+        // Best effort: opening the journal removes what is left.
+        let _left_behind = disk.remove(&temporary);
+        return Err(error);
     }
-    Ok(Prepared { target, bytes: bytes.len() as u64 })
+    Ok(Prepared { target, crc, bytes: bytes.len() as u64, damage: scan.damage })
+}
+
+/// What the disk gives back, not what we hold, is compared before anything is deleted.
+fn write_and_compare(
+    disk: &dyn Disk,
+    path: &Path,
+    bytes: &Bytes,
+    segment: u64,
+) -> Result<(), SealError> {
+    let file_error = |source| SealError::File { path: path.to_owned(), source };
+    remove_if_there(disk, path).map_err(file_error)?;
+    let mut file = disk.create(path).map_err(file_error)?;
+    file.append(bytes).and_then(|()| file.sync()).map_err(file_error)?;
+    let written = read_file(disk, path, SEALED_BYTES_MAX).map_err(file_error)?;
+    if written == *bytes { Ok(()) } else { Err(SealError::ReadBack(segment)) }
 }
 
 /// A sealed file under its temporary name.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     target: PathBuf,
+    crc: u32,
     pub bytes: u64,
+    /// Lines of the segment that could not be read; copies lie in `quarantine`.
+    pub damage: Vec<Damage>,
 }
 
 /// Puts the prepared file in the place of the JSONL. Call with nobody reading the segment.
@@ -190,8 +267,16 @@ pub fn finish(
     disk.rename(&temporary_path(target), target).map_err(file_error)?;
     disk.sync_dir(dir).map_err(file_error)?;
     disk.remove(&dir.join(segment_name(meta.number))).map_err(file_error)?;
-    disk.sync_dir(dir).map_err(file_error)?;
-    Ok(SegmentMeta { state: SegmentState::Sealed, bytes: prepared.bytes, ..meta.clone() })
+    // The lines are gone for every reader; should a power loss bring them back, they win.
+    if let Err(error) = disk.sync_dir(dir) {
+        tracing::warn!(segment = meta.number, %error, "removal of sealed lines not synced");
+    }
+    Ok(SegmentMeta {
+        state: SegmentState::Sealed,
+        bytes: prepared.bytes,
+        sealed_crc: Some(prepared.crc),
+        ..meta.clone()
+    })
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disk::{Disk, ReadAt, fill, remove_if_there};
 
-/// Bytes held before a run is written.
-const RUN_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes held before a run is written; few in tests, so that their exports come from runs.
+const RUN_BYTES_MAX: usize = if cfg!(test) { 1_024 } else { 64 * 1024 * 1024 };
 /// How much of each run is read at a time while merging.
 const READ_BYTES: usize = 256 * 1024;
 /// Key, payload length.
@@ -34,6 +35,9 @@ pub(crate) struct Sorter {
 impl Sorter {
     /// `stem` names the run files, which are removed when the merge is dropped.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, stem: String) -> Self {
+        // Two exports of one session may run beside each other.
+        static SORTERS: AtomicU64 = AtomicU64::new(0);
+        let stem = format!("{stem}-{}", SORTERS.fetch_add(1, Ordering::Relaxed));
         Self {
             disk,
             dir: dir.to_owned(),

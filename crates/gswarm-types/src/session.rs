@@ -84,6 +84,9 @@ pub struct SessionSpec {
     /// Where the automatic export went, once it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_file: Option<String>,
+    /// Checksum of that file, to notice that somebody changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_crc: Option<u32>,
     /// The last request that changed the session, so that a repeated one changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,

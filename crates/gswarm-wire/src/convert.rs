@@ -401,13 +401,13 @@ mod tests {
         assert_eq!(table_from_wire(wire.clone()).unwrap(), table);
         let mut wrong = wire.clone();
         wrong.digest ^= 1;
-        assert!(table_from_wire(wrong).is_err());
+        table_from_wire(wrong).unwrap_err();
         let mut wrong = wire.clone();
         wrong.column_device[0] = 9;
-        assert!(table_from_wire(wrong).is_err());
+        table_from_wire(wrong).unwrap_err();
         let mut wrong = wire;
         wrong.column_metric.pop();
-        assert!(table_from_wire(wrong).is_err());
+        table_from_wire(wrong).unwrap_err();
     }
 
     #[test]

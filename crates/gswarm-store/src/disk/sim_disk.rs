@@ -33,6 +33,8 @@ struct State {
     changes: u64,
     /// The power goes at this many changes.
     cut_at: Option<u64>,
+    /// This one change fails, and only it.
+    fail_at: Option<u64>,
     space_left: Option<u64>,
     sync_fails: bool,
 }
@@ -65,6 +67,25 @@ impl SimDisk {
     /// Every change from the given count on fails, as if the machine were gone.
     pub fn cut_power_at(&self, changes: u64) {
         self.state().cut_at = Some(changes);
+    }
+
+    /// The change with this count fails without doing anything; the ones after it work.
+    pub fn fail_once_at(&self, changes: u64) {
+        self.state().fail_at = Some(changes);
+    }
+
+    /// Another disk with the same content, its power and its space unharmed. Handles stay behind.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let state = self.state();
+        let copy = State {
+            files: state.files.clone(),
+            names: state.names.clone(),
+            durable: state.durable.clone(),
+            pending: state.pending.clone(),
+            ..State::default()
+        };
+        Self { state: Arc::new(Mutex::new(copy)) }
     }
 
     /// Changes so far, to choose a moment for `cut_power_at`.
@@ -103,6 +124,13 @@ impl SimDisk {
         state.era += 1;
         state.cut_at = None;
         loss
+    }
+
+    /// Takes changes again without forgetting any: the process died, not the machine.
+    pub fn revive(&self) {
+        let mut state = self.state();
+        state.cut_at = None;
+        state.era += 1;
     }
 
     /// Flips one bit of a file, for damage that nobody wrote.
@@ -171,6 +199,9 @@ impl State {
             return Err(io::Error::other("the simulated machine has no power"));
         }
         self.changes += 1;
+        if self.fail_at == Some(self.changes - 1) {
+            return Err(io::Error::other("simulated failure of one call"));
+        }
         Ok(())
     }
 
@@ -292,8 +323,15 @@ impl Append for SimFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.with(true, |state, inode| {
-            let fails = state.sync_fails;
+        let fails_now = {
+            let state = self.disk.state();
+            state.fail_at == Some(state.changes)
+        };
+        self.with(!fails_now, |state, inode| {
+            if fails_now {
+                state.changes += 1;
+            }
+            let fails = state.sync_fails || fails_now;
             if let Some(file) = state.files.get_mut(inode) {
                 if fails {
                     file.bytes.clone_from(&file.synced);
@@ -353,7 +391,7 @@ mod tests {
         let mut seen_lost = false;
         let mut seen_kept = false;
         for seed in 0..50 {
-            let copy = disk.deep_copy();
+            let copy = disk.fork();
             copy.power_loss(seed);
             let bytes = super::super::read_file(&copy, &dir.join("kept"), 100).unwrap();
             assert!(b"onetwo".starts_with(&bytes) && bytes.len() >= 3, "{bytes:?}");
@@ -364,19 +402,5 @@ mod tests {
         assert!(seen_lost && seen_kept);
         disk.power_loss(1);
         kept.append(b"dead handle").unwrap_err();
-    }
-
-    impl SimDisk {
-        fn deep_copy(&self) -> Self {
-            let state = self.state();
-            let copy = State {
-                files: state.files.clone(),
-                names: state.names.clone(),
-                durable: state.durable.clone(),
-                pending: state.pending.clone(),
-                ..State::default()
-            };
-            Self { state: Arc::new(Mutex::new(copy)) }
-        }
     }
 }

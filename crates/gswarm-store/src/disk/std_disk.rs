@@ -13,11 +13,17 @@ pub struct StdDisk;
 
 impl Disk for StdDisk {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(dir)
+        // A directory that a power loss takes away takes everything in it along.
+        let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.is_dir()).collect();
+        std::fs::create_dir_all(dir)?;
+        for path in missing.into_iter().rev() {
+            self.sync_dir(super::parent(path))?;
+        }
+        Ok(())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn Append>> {
-        let file = OpenOptions::new().write(true).create_new(true).append(true).open(path)?;
+        let file = OpenOptions::new().create_new(true).append(true).open(path)?;
         Ok(Box::new(file))
     }
 
@@ -77,5 +83,34 @@ impl ReadAt for File {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         FileExt::read_at(self, buffer, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::fixture::{self, Tables};
+    use crate::journal::{Journal, JournalConfig};
+    use crate::reader::Reader;
+
+    #[test]
+    fn a_journal_on_a_real_disk() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path().join("not/yet/there");
+        let disk: Arc<dyn Disk> = Arc::new(StdDisk);
+        for start in 1..4 {
+            let new_storage = fixture::storage();
+            let config = JournalConfig { dir: dir.clone(), disk_reserve_bytes: 1, new_storage };
+            let mut journal = Journal::open(disk.clone(), config).unwrap().journal;
+            journal.commit(&[fixture::host_event(start)], &Tables::default()).unwrap();
+            let reader = Reader::new(disk.clone(), &dir, journal.catalog().clone());
+            let mut events = 0;
+            for meta in journal.catalog().segments() {
+                reader.visit(&meta, &mut |_| events += 1).unwrap();
+            }
+            assert_eq!(events, start);
+        }
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use gswarm_types::{Body, Event, Incarnation, Micros, NodeId, PeerLink, Table, TableDigest};
+use gswarm_types::{
+    Body, DeviceId, Event, Incarnation, Micros, NodeId, PeerKind, PeerLink, ProcessRow, Table,
+    TableDigest,
+};
 
 use super::{ExportError, ExportInput};
 use crate::entry::{Entry, StoredRecord};
@@ -38,10 +41,18 @@ pub(super) struct Collected {
     pub(super) tables: HashMap<(NodeId, Incarnation, TableDigest), Arc<Table>>,
     pub(super) events: Vec<WindowEvent>,
     pub(super) events_left_out: u64,
-    pub(super) topology: HashMap<NodeId, Vec<PeerLink>>,
-    /// GPUs (node, position in table) that the wanted user held; `None` when nobody asked.
-    pub(super) held_gpus: Option<HashSet<(NodeId, u32)>>,
+    /// Newest NVLinks of each node.
+    pub(super) nvlinks: HashMap<NodeId, Vec<Nvlink>>,
+    /// GPUs that the wanted user held; `None` when nobody asked.
+    pub(super) held_gpus: Option<HashSet<(NodeId, DeviceId)>>,
     pub(super) availability: BTreeMap<NodeId, Vec<(Micros, Micros)>>,
+}
+
+/// A GPU and the other end of its NVLinks; `None` is a switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Nvlink {
+    pub(super) device: DeviceId,
+    pub(super) remote: Option<DeviceId>,
 }
 
 struct Pass<'a> {
@@ -59,8 +70,12 @@ struct Found {
     used: HashSet<(NodeId, Incarnation, TableDigest)>,
     events: Vec<WindowEvent>,
     events_left_out: u64,
-    topology: HashMap<NodeId, Vec<PeerLink>>,
-    held_gpus: HashSet<(NodeId, u32)>,
+    /// The table of the newest values of each incarnation: positions in other bodies mean it.
+    current: HashMap<(NodeId, Incarnation), TableDigest>,
+    /// Bodies that stand before the first values of their incarnation.
+    waiting: HashMap<(NodeId, Incarnation), Vec<Body>>,
+    nvlinks: HashMap<NodeId, Vec<Nvlink>>,
+    held_gpus: HashSet<(NodeId, DeviceId)>,
     times: BTreeMap<NodeId, Vec<(Micros, Micros)>>,
 }
 
@@ -79,15 +94,17 @@ pub(super) fn collect(
             return Err(ExportError::Sort(error));
         }
     }
-    let Found { used, mut tables, times, .. } = pass.found;
+    let Found { used, mut tables, times, mut events, .. } = pass.found;
+    // Late records came after newer ones.
+    events.sort_by_key(|event| event.time);
     tables.retain(|key, _| used.contains(key));
     Ok(Collected {
         merge: pass.sorter.merge().map_err(ExportError::Sort)?,
         records: pass.found.records,
         tables,
-        events: pass.found.events,
+        events,
         events_left_out: pass.found.events_left_out,
-        topology: pass.found.topology,
+        nvlinks: pass.found.nvlinks,
         held_gpus: input.spec.selection.user.is_some().then_some(pass.found.held_gpus),
         availability: times.into_iter().map(|(node, list)| (node, joined(list))).collect(),
     })
@@ -120,7 +137,11 @@ impl Pass<'_> {
     }
 
     fn record(&mut self, record: StoredRecord) {
-        if !self.input.spec.selection.has_node(record.node) || !self.in_window(record.time) {
+        if !self.input.spec.selection.has_node(record.node) {
+            return;
+        }
+        self.note_positions(&record);
+        if !self.in_window(record.time) {
             return;
         }
         self.found.records += 1;
@@ -133,16 +154,13 @@ impl Pass<'_> {
                 let event = event.clone();
                 self.event(WindowEvent { time: record.time, node: Some(record.node), event });
             },
-            Body::Processes(rows) => {
-                if let Some(user) = &self.input.spec.selection.user {
-                    let held = rows.iter().filter(|row| row.user.as_ref() == Some(user));
-                    self.found.held_gpus.extend(held.map(|row| (record.node, row.device)));
-                }
-            },
-            Body::Topology(links) => {
-                self.found.topology.insert(record.node, links.clone());
-            },
-            _ => {},
+            Body::Processes(_)
+            | Body::Topology(_)
+            | Body::Mark(_)
+            | Body::Loss(_)
+            | Body::End
+            | Body::Opaque { .. }
+            | Body::Rejected { .. } => {},
         }
         // In time order only values are looked at again.
         if self.order == Order::Time && !matches!(record.body, Body::Values(_)) {
@@ -154,6 +172,64 @@ impl Pass<'_> {
             .and_then(|payload| self.sorter.push(key, payload));
         if let Err(error) = pushed {
             self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Bodies that name devices by their position in the current table. Topology counts from
+    /// outside the window too: it is sent when it changes.
+    fn note_positions(&mut self, record: &StoredRecord) {
+        let source = (record.node, record.incarnation);
+        match &record.body {
+            Body::Values(values) => {
+                self.found.current.insert(source, values.table);
+                for body in self.found.waiting.remove(&source).unwrap_or_default() {
+                    self.resolve(source, &body);
+                }
+            },
+            Body::Processes(_) if !self.in_window(record.time) => {},
+            Body::Processes(_) | Body::Topology(_) => {
+                if self.found.current.contains_key(&source) {
+                    self.resolve(source, &record.body);
+                } else {
+                    self.found.waiting.entry(source).or_default().push(record.body.clone());
+                }
+            },
+            Body::Event(_)
+            | Body::Mark(_)
+            | Body::Loss(_)
+            | Body::End
+            | Body::Opaque { .. }
+            | Body::Rejected { .. } => {},
+        }
+    }
+
+    fn resolve(&mut self, source: (NodeId, Incarnation), body: &Body) {
+        let (node, incarnation) = source;
+        let Some(digest) = self.found.current.get(&source) else { return };
+        let Some(table) = self.found.tables.get(&(node, incarnation, *digest)) else { return };
+        let id = |at: u32| {
+            let info = usize::try_from(at).ok().and_then(|at| table.devices.get(at));
+            info.map(|info| info.id.clone())
+        };
+        match body {
+            Body::Processes(rows) => {
+                let user = self.input.spec.selection.user.as_ref();
+                let is_theirs = |row: &&ProcessRow| user.is_some() && row.user.as_ref() == user;
+                let held = rows.iter().filter(is_theirs).filter_map(|row| id(row.device));
+                self.found.held_gpus.extend(held.map(|device| (node, device)));
+            },
+            Body::Topology(links) => {
+                let nvlink = |link: &PeerLink| {
+                    let remote = match link.remote {
+                        Some(at) => Some(id(at)?),
+                        None => None,
+                    };
+                    Some(Nvlink { device: id(link.device)?, remote })
+                };
+                let links = links.iter().filter(|link| link.kind == PeerKind::Nvlink);
+                self.found.nvlinks.insert(node, links.filter_map(nvlink).collect());
+            },
+            _ => {},
         }
     }
 

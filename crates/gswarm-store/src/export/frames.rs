@@ -124,7 +124,7 @@ pub(super) fn frames(
         layout,
         gpus: vec![gpu; layout.gpus.len()],
         nodes: vec![NodeState::default(); layout.nodes.len()],
-        next: input.spec.from + input.spec.period.micros(),
+        next: first_frame(input),
         frames: 0,
     };
     while let Some((_, payload)) = collected.merge.next().map_err(ExportError::Sort)? {
@@ -134,6 +134,14 @@ pub(super) fn frames(
     }
     builder.emit_before(input.until() + Micros(1), show)?;
     Ok(builder.finish())
+}
+
+/// One period after the start of the window; nothing is shown of what retention took.
+fn first_frame(input: &ExportInput) -> Micros {
+    let (from, period) = (input.spec.from, input.spec.period.micros());
+    let covered = input.expired_until.map_or(from, |oldest| oldest.max(from));
+    let skipped = (covered - from).0 / period.0.max(1);
+    from + Micros(period.0.saturating_mul(skipped.saturating_add(1)))
 }
 
 impl Builder<'_> {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use gswarm_core::Hole;
-use gswarm_types::{Micros, NodeId};
+use gswarm_types::{DeviceId, GapReason, Micros, NodeId};
 use serde::Serialize;
 
 use super::collect::{Collected, Order, WindowEvent, collect};
 use super::frames::{Frame, Summary, frames, round};
-use super::layout::Layout;
+use super::layout::{GpuSlot, Layout};
 use super::{ExportError, ExportFacts, ExportInput};
 use crate::reader::Reader;
 use crate::time_text::{local_without_zone, rfc3339};
@@ -60,12 +60,13 @@ struct DeviceHead<'a> {
 
 #[derive(Serialize)]
 pub(super) struct GapOut {
-    node: String,
-    node_id: String,
-    incarnation: String,
-    first_seq: u64,
-    last_seq: u64,
-    records: u64,
+    /// What retention took belongs to no one node and has no numbers.
+    node: Option<String>,
+    node_id: Option<String>,
+    incarnation: Option<String>,
+    first_seq: Option<u64>,
+    last_seq: Option<u64>,
+    records: Option<u64>,
     reason: &'static str,
     from: Option<String>,
     to: Option<String>,
@@ -232,60 +233,58 @@ pub(super) fn gaps(input: &ExportInput) -> Vec<GapOut> {
         hole.to.is_none_or(|to| to >= input.spec.from)
             && hole.from.is_none_or(|from| from <= input.until())
     };
-    input
+    let expired = input.expired_until.filter(|until| *until > input.spec.from);
+    let expired = expired.map(|until| GapOut {
+        node: None,
+        node_id: None,
+        incarnation: None,
+        first_seq: None,
+        last_seq: None,
+        records: None,
+        reason: GapReason::Expired.as_str(),
+        from: Some(rfc3339(input.spec.from)),
+        to: Some(rfc3339(until)),
+        is_final: true,
+    });
+    let holes = input
         .holes
         .iter()
         .filter(|(node, hole)| input.spec.selection.has_node(*node) && touches(hole))
         .map(|(node, hole)| GapOut {
-            node: input.name_of(*node),
-            node_id: node.to_string(),
-            incarnation: hole.incarnation.to_string(),
-            first_seq: hole.first,
-            last_seq: hole.last,
-            records: hole.last.saturating_sub(hole.first).saturating_add(1),
+            node: Some(input.name_of(*node)),
+            node_id: Some(node.to_string()),
+            incarnation: Some(hole.incarnation.to_string()),
+            first_seq: Some(hole.first),
+            last_seq: Some(hole.last),
+            records: Some(hole.last.saturating_sub(hole.first).saturating_add(1)),
             reason: hole.reason.as_str(),
             from: hole.from.map(rfc3339),
             to: hole.to.map(rfc3339),
             is_final: hole.is_final,
-        })
-        .collect()
+        });
+    expired.into_iter().chain(holes).collect()
 }
 
 /// The other ends of each GPU's NVLinks; one `nvswitch` on machines that have switches.
 fn peers(layout: &Layout, collected: &Collected) -> Vec<Vec<String>> {
-    let table_of = |node: NodeId| {
-        collected.tables.iter().find(|((owner, _, _), _)| *owner == node).map(|(_, table)| table)
+    let label = |node: NodeId, id: &DeviceId| {
+        let found = layout.gpus.iter().find(|gpu| gpu.node == node && gpu.info.id == *id);
+        found.map(|gpu| gpu.label.clone())
     };
-    layout
-        .gpus
-        .iter()
-        .map(|gpu| {
-            let (Some(links), Some(table)) =
-                (collected.topology.get(&gpu.node), table_of(gpu.node))
-            else {
-                return Vec::new();
-            };
-            let device = |at: u32| usize::try_from(at).ok().and_then(|at| table.devices.get(at));
-            let mut names: Vec<String> = links
-                .iter()
-                .filter(|link| link.kind == gswarm_types::PeerKind::Nvlink)
-                .filter(|link| device(link.device).is_some_and(|info| info.id == gpu.info.id))
-                .filter_map(|link| match link.remote {
-                    None => Some("nvswitch".to_owned()),
-                    Some(remote) => {
-                        let info = device(remote)?;
-                        let found = layout
-                            .gpus
-                            .iter()
-                            .find(|other| other.node == gpu.node && other.info.id == info.id)?;
-                        Some(found.label.clone())
-                    },
-                })
-                .collect();
-            names.dedup();
-            names
-        })
-        .collect()
+    let names = |gpu: &GpuSlot| {
+        let links = collected.nvlinks.get(&gpu.node).map_or(&[][..], Vec::as_slice);
+        let mut names: Vec<String> = links
+            .iter()
+            .filter(|link| link.device == gpu.info.id)
+            .filter_map(|link| match &link.remote {
+                None => Some("nvswitch".to_owned()),
+                Some(remote) => label(gpu.node, remote),
+            })
+            .collect();
+        names.dedup();
+        names
+    };
+    layout.gpus.iter().map(names).collect()
 }
 
 impl Shape<'_> {
@@ -431,8 +430,8 @@ pub(super) fn write_legacy(
         .iter()
         .map(|(_, name)| name.as_str())
         .zip(summary.nodes.iter().map(|node| LegacyClient {
-            avg_dram_util: text(node.memory.average()),
-            avg_disk_util: text(node.disk.average()),
+            avg_dram_util: fraction(node.memory.average()),
+            avg_disk_util: fraction(node.disk.average()),
         }))
         .collect();
     out.write_all(b"\n],\"summary_by_device\":")?;
@@ -457,8 +456,8 @@ fn legacy_frame<'a>(input: &ExportInput, labels: &'a [String], frame: &Frame) ->
         gpu_id: labels,
         gpu_util: fractions(&frame.util),
         gpu_memory: fractions(&frame.memory),
-        dram_util: texts(&frame.dram),
-        disk_util: texts(&frame.disk),
+        dram_util: fractions(&frame.dram),
+        disk_util: fractions(&frame.disk),
         dram_bandwidth: bandwidth.then(both),
         dram_bandwidth_rx: bandwidth.then(|| texts(&frame.pcie_rx)),
         dram_bandwidth_tx: bandwidth.then(|| texts(&frame.pcie_tx)),

@@ -78,8 +78,8 @@ impl Layout {
         let mut nodes: BTreeMap<String, NodeId> = BTreeMap::new();
         for ((node, _, _), table) in &collected.tables {
             let name = input.name_of(*node);
-            for (position, info) in table.devices_of(Scope::Gpu) {
-                if selected(input, collected, *node, position, info) {
+            for (_, info) in table.devices_of(Scope::Gpu) {
+                if selected(input, collected, *node, info) {
                     let label = format!("{name}:{}:{}", info.index, info.name);
                     let slot = GpuSlot { node: *node, label, info: info.clone() };
                     gpus.insert((name.clone(), info.index, info.id.clone()), slot);
@@ -138,15 +138,8 @@ fn gpu_fields<'a>(input: &'a ExportInput, metric: &'a str) -> impl Iterator<Item
     fixed.chain(extra.filter(move |(_, name)| *name == metric).map(|(at, _)| Field::Extra(at)))
 }
 
-fn selected(
-    input: &ExportInput,
-    collected: &Collected,
-    node: NodeId,
-    position: usize,
-    info: &DeviceInfo,
-) -> bool {
-    let held = collected.held_gpus.as_ref().is_none_or(|held| {
-        u32::try_from(position).is_ok_and(|position| held.contains(&(node, position)))
-    });
-    held && input.spec.selection.has_gpu(info.index)
+fn selected(input: &ExportInput, collected: &Collected, node: NodeId, info: &DeviceInfo) -> bool {
+    let held = &collected.held_gpus;
+    held.as_ref().is_none_or(|held| held.contains(&(node, info.id.clone())))
+        && input.spec.selection.has_gpu(info.index)
 }

@@ -103,6 +103,9 @@ type Writer<'a> = SerializedFileWriter<&'a mut (dyn Write + Send)>;
 
 /// Writes a row group; its columns stand in the order of the schema.
 fn flush(writer: &mut Writer<'_>, rows: &mut Rows) -> Result<(), ParquetError> {
+    if rows.time.is_empty() {
+        return Ok(());
+    }
     let rows = std::mem::take(rows);
     let mut group = writer.next_row_group()?;
     column::<Int64Type>(&mut group, &rows.time, None)?;

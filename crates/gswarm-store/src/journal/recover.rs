@@ -1,20 +1,24 @@
 //! Opening the journal: read what is there, keep every valid line, name the damage, go on.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gswarm_core::Intake;
-use gswarm_types::{Micros, Record, SessionSpec};
+use gswarm_types::{Micros, Record, SessionId, SessionSpec, StorageId};
 
-use super::{Journal, JournalConfig, TableKey, checkpoint, table_key};
+use super::checkpoint::{self, Checkpoint};
+use super::{Journal, JournalConfig, TableKey, table_key};
 use crate::catalog::{Catalog, SegmentMeta, SegmentState};
-use crate::disk::{Disk, fill, write_atomic};
+use crate::disk::Disk;
 use crate::entry::{Entry, StoredRecord, TableEntry};
 use crate::line::LineBuffer;
-use crate::log::{Damage, Durability, LineAt, Log, LogScan, ScanError, scan_log, segment_name};
-use crate::sealed;
+use crate::log::{
+    Damage, Durability, LineAt, Log, LogScan, Plan, ScanError, scan_planned, segment_number,
+};
+use crate::quarantine;
+use crate::sealed::{self, SealError};
 
 /// Why the journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +37,7 @@ pub struct Recovered {
     pub journal: Journal,
     pub intake: Intake,
     /// Newest journaled state of each session.
-    pub sessions: BTreeMap<gswarm_types::SessionId, SessionSpec>,
+    pub sessions: BTreeMap<SessionId, SessionSpec>,
     pub damage: Vec<Damage>,
     pub torn_bytes: u64,
     /// Lines that were written again because nothing proved that they had been synced.
@@ -47,10 +51,10 @@ pub struct Recovered {
 struct Finder {
     intake: Intake,
     metas: BTreeMap<u64, SegmentMeta>,
-    sessions: BTreeMap<gswarm_types::SessionId, SessionSpec>,
-    /// Tables of the newest segment, for lines that are written again.
+    /// Newest state of each session and the segment that told it: sealed segments are read first.
+    sessions: BTreeMap<SessionId, (u64, SessionSpec)>,
+    /// For lines that are written again.
     tables: HashMap<TableKey, TableEntry>,
-    tables_of: u64,
     last_receipt: Option<Micros>,
 }
 
@@ -64,30 +68,136 @@ impl Finder {
     }
 
     fn entry(&mut self, segment: u64, entry: Entry) {
+        self.metas.entry(segment).or_insert_with(|| SegmentMeta::new(segment)).note_entry(&entry);
         match entry {
-            Entry::Record(record) => self.record(segment, record),
+            Entry::Record(record) => self.record(record),
             Entry::Table(table) => {
-                if segment > self.tables_of {
-                    self.tables.clear();
-                    self.tables_of = segment;
-                }
                 if let Some(node) = table.node {
                     self.tables.insert((node, table.incarnation, table.digest), table);
                 }
             },
-            Entry::Session(spec) => {
-                self.sessions.insert(spec.id, spec);
+            Entry::Session(spec) => match self.sessions.get(&spec.id) {
+                Some((told_by, _)) if *told_by > segment => {},
+                _ => {
+                    self.sessions.insert(spec.id, (segment, spec));
+                },
             },
             Entry::Header(_) | Entry::Sync(_) | Entry::HostEvent(_) | Entry::Incarnation(_) => {},
         }
     }
 
-    fn record(&mut self, segment: u64, stored: StoredRecord) {
-        let meta = self.metas.entry(segment).or_insert_with(|| SegmentMeta::new(segment));
-        meta.note(stored.time, stored.receipt);
+    fn record(&mut self, stored: StoredRecord) {
         self.last_receipt = self.last_receipt.max(Some(stored.receipt));
         let StoredRecord { node, time, crc, incarnation, seq, mono, wall, body, .. } = stored;
         self.intake.recover(node, &Record { incarnation, seq, mono, wall, body }, crc, time);
+    }
+
+    /// Takes the checkpoint over, less the segments that no longer lie as it says: those are read.
+    /// Returns the number that a new segment must not be below.
+    fn start_from(&mut self, checkpoint: Checkpoint, disk: &dyn Disk, found: &OnDisk) -> u64 {
+        self.intake = checkpoint.intake;
+        let told = checkpoint.segments.iter().filter_map(|meta| meta.last_receipt).max();
+        self.last_receipt = told.max(checkpoint.last_receipt);
+        let next = checkpoint.next_segment;
+        let by = next.saturating_sub(1);
+        self.sessions = checkpoint.sessions.into_iter().map(|spec| (spec.id, (by, spec))).collect();
+        for mut meta in checkpoint.segments {
+            let is_closed = meta.state == SegmentState::Closed;
+            if found.lines.contains(&meta.number) {
+                if is_closed {
+                    self.metas.insert(meta.number, meta);
+                }
+            } else if found.sealed.contains(&meta.number) {
+                // Sealed after the checkpoint was written, or as it says.
+                if is_closed || meta.sealed_crc.is_none() {
+                    let Ok(crc) = sealed::checksum(disk, &found.dir, meta.number) else { continue };
+                    meta.sealed_crc = Some(crc);
+                    meta.state = SegmentState::Sealed;
+                    meta.bytes = sealed::file_bytes(disk, &found.dir, meta.number).unwrap_or(0);
+                }
+                self.metas.insert(meta.number, meta);
+            }
+        }
+        next
+    }
+
+    /// Sealed segments that no checkpoint covers are read whole.
+    fn read_sealed(
+        &mut self,
+        disk: &dyn Disk,
+        found: &OnDisk,
+        known: &HashSet<u64>,
+    ) -> Result<ReadSealed, OpenError> {
+        let mut read = ReadSealed { storage: None, damage: Vec::new() };
+        for number in found.sealed.iter().copied().filter(|number| !known.contains(number)) {
+            let bytes = sealed::file_bytes(disk, &found.dir, number).unwrap_or(0);
+            match sealed::read(disk, &found.dir, number, &mut |entry| self.entry(number, entry)) {
+                Ok(storage) => {
+                    read.storage = Some(storage);
+                    let meta = self.metas.entry(number).or_insert_with(|| SegmentMeta::new(number));
+                    meta.state = SegmentState::Sealed;
+                    meta.bytes = bytes;
+                    meta.sealed_crc = sealed::checksum(disk, &found.dir, number).ok();
+                },
+                Err(SealError::Newer(format)) => {
+                    let path = found.dir.join(format!("{number:010}-*.parquet"));
+                    return Err(ScanError::Newer { path, format }.into());
+                },
+                Err(error) => {
+                    tracing::error!(segment = number, %error, "sealed segment cannot be read");
+                    sealed::quarantine(disk, &found.dir, number);
+                    self.metas.remove(&number);
+                    read.damage.push(Damage { segment: number, offset: 0, bytes });
+                },
+            }
+        }
+        Ok(read)
+    }
+}
+
+impl Finder {
+    /// Says of every segment that was read how it lies there now.
+    fn close_segments(&mut self, scan: &LogScan, known: &HashSet<u64>) {
+        for (number, bytes) in scan.segments.iter().filter(|(number, _)| !known.contains(number)) {
+            let meta = self.metas.entry(*number).or_insert_with(|| SegmentMeta::new(*number));
+            meta.state = SegmentState::Closed;
+            meta.bytes = *bytes;
+        }
+        // Lines that are written again belong to the next segment. The times of the old one stay
+        // too wide, which costs a reader nothing but a look.
+        let moved =
+            scan.tail.iter().filter(|line| matches!(Entry::parse(line), Ok(Entry::Record(_))));
+        let moved = moved.count() as u64;
+        if let Some(meta) = scan.last_segment.and_then(|last| self.metas.get_mut(&last)) {
+            meta.records = meta.records.saturating_sub(moved);
+        }
+    }
+}
+
+/// What reading the sealed segments gave.
+struct ReadSealed {
+    storage: Option<StorageId>,
+    damage: Vec<Damage>,
+}
+
+/// Which segments lie in the directory.
+struct OnDisk {
+    dir: PathBuf,
+    lines: BTreeSet<u64>,
+    /// Those whose lines are gone.
+    sealed: BTreeSet<u64>,
+}
+
+impl OnDisk {
+    fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Self> {
+        let names = disk.list(dir)?;
+        for name in names.iter().filter(|name| name.ends_with(".tmp")) {
+            // Left behind by a crash. Should it not go, it is in nobody's way.
+            let _left_behind = disk.remove(&dir.join(name));
+        }
+        let lines = names.iter().filter_map(|name| segment_number(name)).collect();
+        let sealed = sealed::list(disk, dir)?.into_iter().collect();
+        Ok(Self { dir: dir.to_owned(), lines, sealed })
     }
 }
 
@@ -96,130 +206,60 @@ impl Journal {
     pub fn open(disk: Arc<dyn Disk>, config: JournalConfig) -> Result<Recovered, OpenError> {
         let dir_error = |source| OpenError::Dir { path: config.dir.clone(), source };
         disk.create_dir_all(&config.dir).map_err(dir_error)?;
-        let sealed = sealed::list(disk.as_ref(), &config.dir).map_err(dir_error)?;
-        let checkpoint = checkpoint::read(disk.as_ref(), &config.dir);
+        let found = OnDisk::list(disk.as_ref(), &config.dir).map_err(dir_error)?;
         let mut finder = Finder::default();
-        let mut storage = config.new_storage;
-        let mut from_segment = 0;
-        if let Some(checkpoint) = checkpoint {
-            finder.intake = checkpoint.intake;
-            finder.last_receipt = checkpoint.segments.iter().filter_map(|m| m.last_receipt).max();
-            finder.metas = checkpoint.segments.into_iter().map(|m| (m.number, m)).collect();
-            storage = checkpoint.storage;
-            from_segment = checkpoint.next_segment;
+        let mut new_storage = config.new_storage;
+        let mut next_segment = 0;
+        if let Some(checkpoint) = checkpoint::read(disk.as_ref(), &config.dir) {
+            new_storage = checkpoint.storage;
+            next_segment = finder.start_from(checkpoint, disk.as_ref(), &found);
         }
-        let sealed_damage =
-            finder.read_sealed(disk.as_ref(), &config, &sealed, from_segment, &mut storage);
-        let scan = scan_log(
-            disk.as_ref(),
-            &config.dir,
-            from_segment,
-            Durability::Synced,
-            storage,
-            &mut |line| finder.line(line),
-        )?;
-        quarantine(disk.as_ref(), &config, &scan.damage);
-        start(
-            disk,
-            config,
-            scan,
-            finder,
-            from_segment,
-            Sealed { numbers: sealed, damage: sealed_damage },
-        )
+        let known: HashSet<u64> = finder.metas.keys().copied().collect();
+        let sealed = finder.read_sealed(disk.as_ref(), &found, &known)?;
+        let plan = Plan {
+            durability: Durability::Synced,
+            new_storage: sealed.storage.unwrap_or(new_storage),
+            is_known: &|number| known.contains(&number),
+            told_end: &|number| {
+                let next = found.sealed.get(&(number + 1))?;
+                sealed::prev_valid_bytes(disk.as_ref(), &found.dir, *next).ok().flatten()
+            },
+        };
+        let mut scan =
+            scan_planned(disk.as_ref(), &config.dir, &plan, &mut |line| finder.line(line))?;
+        quarantine::keep(disk.as_ref(), &config.dir, &scan.damage);
+        scan.damage.extend(sealed.damage);
+        // Numbers are never used twice: what a checkpoint covers would not be read again.
+        let last = next_segment.checked_sub(1).max(found.sealed.last().copied());
+        finder.close_segments(&scan, &known);
+        scan.last_segment = scan.last_segment.max(last);
+        start(disk, config, scan, finder)
     }
-}
-
-impl Finder {
-    /// Sealed segments that no checkpoint covers are read whole.
-    fn read_sealed(
-        &mut self,
-        disk: &dyn Disk,
-        config: &JournalConfig,
-        sealed: &[u64],
-        from_segment: u64,
-        storage: &mut gswarm_types::StorageId,
-    ) -> Vec<Damage> {
-        let mut damage = Vec::new();
-        for number in sealed {
-            if *number < from_segment && self.metas.contains_key(number) {
-                continue;
-            }
-            self.metas.remove(number);
-            match sealed::read(disk, &config.dir, *number, &mut |entry| self.entry(*number, entry))
-            {
-                Ok(found) => {
-                    *storage = found;
-                    let bytes = sealed::file_bytes(disk, &config.dir, *number).unwrap_or(0);
-                    let meta =
-                        self.metas.entry(*number).or_insert_with(|| SegmentMeta::new(*number));
-                    meta.state = SegmentState::Sealed;
-                    meta.bytes = bytes;
-                },
-                Err(error) => {
-                    tracing::error!(segment = number, %error, "sealed segment cannot be read");
-                    let bytes = sealed::file_bytes(disk, &config.dir, *number).unwrap_or(0);
-                    sealed::quarantine(disk, &config.dir, *number);
-                    damage.push(Damage { segment: *number, offset: 0, bytes });
-                },
-            }
-        }
-        damage
-    }
-}
-
-/// Sealed segments on disk, and those of them that could not be read.
-struct Sealed {
-    numbers: Vec<u64>,
-    damage: Vec<Damage>,
 }
 
 /// Begins the next segment with whatever is not known to be synced.
 fn start(
     disk: Arc<dyn Disk>,
     config: JournalConfig,
-    mut scan: LogScan,
-    mut finder: Finder,
-    from_segment: u64,
-    sealed: Sealed,
+    scan: LogScan,
+    finder: Finder,
 ) -> Result<Recovered, OpenError> {
-    let last_sealed = sealed.numbers.last().copied();
-    if scan.last_segment < last_sealed {
-        scan.last_segment = last_sealed;
-    }
     let (initial, tables) = rewrite(&scan, &finder).map_err(OpenError::Rewrite)?;
-    let catalog = Catalog::default();
-    for (number, bytes) in &scan.segments {
-        if *number < from_segment && finder.metas.contains_key(number) {
-            continue;
-        }
-        let meta = finder.metas.entry(*number).or_insert_with(|| SegmentMeta::new(*number));
-        meta.state = SegmentState::Closed;
-        meta.bytes = *bytes;
-    }
-    let on_disk: HashSet<u64> = scan
-        .segments
-        .iter()
-        .map(|(number, _)| *number)
-        .chain(sealed.numbers.iter().copied())
-        .collect();
-    for (number, meta) in finder.metas {
-        if on_disk.contains(&number) {
-            catalog.put(meta);
-        }
-    }
     let log = Log::start(disk.clone(), &config.dir, &scan, Durability::Synced, &initial)
         .map_err(OpenError::Rewrite)?;
+    let catalog = Catalog::default();
+    for meta in finder.metas.into_values() {
+        catalog.put(meta);
+    }
     let mut active = SegmentMeta::new(log.segment());
     active.bytes = log.readable_bytes();
-    for line in &scan.tail {
-        if let Ok(Entry::Record(record)) = Entry::parse(line) {
-            active.note(record.time, record.receipt);
-        }
+    for entry in scan.tail.iter().filter_map(|line| Entry::parse(line).ok()) {
+        active.note_entry(&entry);
     }
     let began = active.last_receipt;
     catalog.put(active.clone());
-    let lines_rewritten = scan.tail.len();
+    let sessions: BTreeMap<_, _> =
+        finder.sessions.into_iter().map(|(id, (_, spec))| (id, spec)).collect();
     let journal = Journal {
         disk,
         config,
@@ -229,20 +269,20 @@ fn start(
         active,
         began,
         tables,
+        sessions: sessions.clone(),
+        last_receipt: finder.last_receipt,
         buffer: LineBuffer::new(),
     };
     // Lines that stand in the new segment too are found again there; the set of stored seqs has
     // no duplicates, so that does no harm.
     journal.checkpoint(&finder.intake);
-    let mut damage = scan.damage;
-    damage.extend(sealed.damage);
     Ok(Recovered {
         journal,
         intake: finder.intake,
-        sessions: finder.sessions,
-        damage,
+        sessions,
+        damage: scan.damage,
         torn_bytes: scan.torn_bytes,
-        lines_rewritten,
+        lines_rewritten: scan.tail.len(),
         last_receipt: finder.last_receipt,
     })
 }
@@ -275,28 +315,3 @@ fn rewrite(scan: &LogScan, finder: &Finder) -> io::Result<(LineBuffer, HashSet<T
     }
     Ok((buffer, written))
 }
-
-/// Keeps a copy of what could not be read, named after the place it stood.
-fn quarantine(disk: &dyn Disk, config: &JournalConfig, damage: &[Damage]) {
-    let dir = config.dir.join("quarantine");
-    if damage.is_empty() || disk.create_dir_all(&dir).is_err() {
-        return;
-    }
-    for item in damage {
-        let source = config.dir.join(segment_name(item.segment));
-        let name = format!("{:010}-{}.damaged", item.segment, item.offset);
-        let copy = disk.open(&source).and_then(|file| {
-            let len = usize::try_from(item.bytes.min(QUARANTINE_BYTES_MAX)).unwrap_or(0);
-            let mut bytes = vec![0; len];
-            let filled = fill(file.as_ref(), &mut bytes, item.offset)?;
-            bytes.truncate(filled);
-            write_atomic(disk, &dir.join(name), &bytes)
-        });
-        if let Err(error) = copy {
-            tracing::warn!(segment = item.segment, %error, "damage not copied aside");
-        }
-    }
-}
-
-/// The most that is copied of one damaged place.
-const QUARANTINE_BYTES_MAX: u64 = 64 * 1024 * 1024;

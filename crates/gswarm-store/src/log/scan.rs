@@ -52,6 +52,8 @@ pub struct SegmentScan {
     /// End of the last valid line.
     pub valid_bytes: u64,
     pub file_bytes: u64,
+    /// The last piece of damage has no newline and ends the file: a write that was cut off.
+    pub is_torn: bool,
 }
 
 /// What a directory of segments holds, for the writer that goes on after it.
@@ -82,31 +84,103 @@ pub fn scan_segment(
     let file = disk.open(path).map_err(read_error)?;
     let file_bytes = file.len().map_err(read_error)?;
     let end = end.unwrap_or(file_bytes).min(file_bytes);
-    let mut scan = SegmentScan { file_bytes: end, ..SegmentScan::default() };
     let mut lines = Lines::new(file.as_ref(), end);
+    let scan = SegmentScan { file_bytes: end, ..SegmentScan::default() };
+    let mut taker = Taker { path, segment, scan, visit };
     while let Some((offset, bytes, whole)) = lines.next_line().map_err(read_error)? {
         let after = offset + bytes.len() as u64 + u64::from(whole);
-        let checked = if whole { line::checked(bytes) } else { None };
-        let Some(crc) = checked else {
-            note_damage(&mut scan.damage, segment, offset, after - offset);
-            continue;
-        };
-        scan.valid_bytes = after;
-        // Header and sync marks are short and rare; only they are parsed here.
-        if is_control(bytes) {
-            match Entry::parse(bytes) {
-                Ok(Entry::Header(header)) if header.format > FORMAT => {
-                    return Err(ScanError::Newer { path: path.to_owned(), format: header.format });
-                },
-                Ok(Entry::Header(header)) if offset == 0 => scan.header = Some(header),
-                Ok(Entry::Sync(mark)) => scan.synced = scan.synced.max(Some(mark.bytes)),
-                _ => {},
+        let is_last = after == end;
+        // A whole line whose newline alone was cut off is whole.
+        if let Some(crc) = line::checked(bytes).filter(|_| whole || is_last) {
+            taker.line(offset, after, bytes, crc)?;
+        } else {
+            taker.damaged(offset, after, bytes)?;
+            if is_last && !whole {
+                taker.torn(offset, after);
             }
-            continue;
         }
-        visit(LineAt { position: Position { segment, offset }, bytes, crc });
     }
-    Ok(scan)
+    Ok(taker.scan)
+}
+
+/// Takes the lines of one segment in.
+struct Taker<'a> {
+    path: &'a Path,
+    segment: u64,
+    scan: SegmentScan,
+    visit: &'a mut dyn FnMut(LineAt<'_>),
+}
+
+impl Taker<'_> {
+    fn line(&mut self, offset: u64, after: u64, bytes: &[u8], crc: u32) -> Result<(), ScanError> {
+        self.scan.valid_bytes = after;
+        // Header and sync marks are short and rare; only they are parsed here.
+        if !is_control(bytes) {
+            let position = Position { segment: self.segment, offset };
+            (self.visit)(LineAt { position, bytes, crc });
+            return Ok(());
+        }
+        if let Some(format) = format_of(bytes).filter(|format| *format > FORMAT) {
+            return Err(ScanError::Newer { path: self.path.to_owned(), format });
+        }
+        match Entry::parse(bytes) {
+            Ok(Entry::Header(header)) => {
+                self.scan.header.get_or_insert(header);
+            },
+            Ok(Entry::Sync(mark)) => self.scan.synced = self.scan.synced.max(Some(mark.bytes)),
+            _ => {},
+        }
+        Ok(())
+    }
+
+    /// Keeps what is whole between newlines that were lost, and notes the rest.
+    fn damaged(&mut self, offset: u64, after: u64, bytes: &[u8]) -> Result<(), ScanError> {
+        let has_newline = after > offset + bytes.len() as u64;
+        let mut from = offset;
+        for (at, piece) in line::pieces(bytes) {
+            // Without the next line in sight the byte that was a newline is still at the end.
+            let shorter = piece.split_last().map_or(piece, |(_, shorter)| shorter);
+            let whole = [piece, shorter].into_iter().find_map(|p| Some((p, line::checked(p)?)));
+            let Some((piece, crc)) = whole else { continue };
+            let begin = offset + at as u64;
+            let end = begin + piece.len() as u64;
+            if begin > from {
+                note_damage(&mut self.scan.damage, self.segment, from, begin - from);
+            }
+            self.line(begin, (end + 1).min(after), piece, crc)?;
+            from = if has_newline && end + 1 == after { after } else { end };
+        }
+        if from < after {
+            note_damage(&mut self.scan.damage, self.segment, from, after - from);
+        }
+        Ok(())
+    }
+
+    /// Sets the last piece apart from damage that may stand right before it.
+    fn torn(&mut self, offset: u64, after: u64) {
+        let Some(last) = self.scan.damage.last_mut() else { return };
+        if self.scan.valid_bytes > offset || last.offset + last.bytes != after {
+            return;
+        }
+        last.bytes = offset - last.offset;
+        if last.bytes == 0 {
+            self.scan.damage.pop();
+        }
+        let torn = Damage { segment: self.segment, offset, bytes: after - offset };
+        self.scan.damage.push(torn);
+        self.scan.is_torn = true;
+    }
+}
+
+/// The format that a header claims, even when this version understands nothing else of it.
+fn format_of(bytes: &[u8]) -> Option<u32> {
+    #[derive(serde::Deserialize)]
+    struct Claim {
+        format: u32,
+    }
+    let (kind, value) = line::tagged(bytes)?;
+    let claim: Claim = (kind == b"header").then(|| serde_json::from_slice(value).ok()).flatten()?;
+    Some(claim.format)
 }
 
 fn is_control(bytes: &[u8]) -> bool {
@@ -131,6 +205,31 @@ pub fn scan_log(
     new_storage: StorageId,
     visit: &mut dyn FnMut(LineAt<'_>),
 ) -> Result<LogScan, ScanError> {
+    let plan = Plan {
+        durability,
+        new_storage,
+        is_known: &|number| number < from_segment,
+        told_end: &|_| None,
+    };
+    scan_planned(disk, dir, &plan, visit)
+}
+
+/// What the caller of a scan knows already.
+pub(crate) struct Plan<'a> {
+    pub(crate) durability: Durability,
+    pub(crate) new_storage: StorageId,
+    /// Segments that need not be read.
+    pub(crate) is_known: &'a dyn Fn(u64) -> bool,
+    /// Where a segment ends when the next one is no longer there as lines.
+    pub(crate) told_end: &'a dyn Fn(u64) -> Option<u64>,
+}
+
+pub(crate) fn scan_planned(
+    disk: &dyn Disk,
+    dir: &Path,
+    plan: &Plan<'_>,
+    visit: &mut dyn FnMut(LineAt<'_>),
+) -> Result<LogScan, ScanError> {
     let read_error = |source| ScanError::Read { path: dir.to_owned(), source };
     let mut numbers: Vec<u64> = disk
         .list(dir)
@@ -140,7 +239,7 @@ pub fn scan_log(
         .collect();
     numbers.sort_unstable();
     let mut scan = LogScan {
-        storage: new_storage,
+        storage: plan.new_storage,
         last_segment: numbers.last().copied(),
         prev_valid_bytes: 0,
         tail: Vec::new(),
@@ -150,20 +249,21 @@ pub fn scan_log(
     };
     for (place, number) in numbers.iter().enumerate() {
         let path = dir.join(segment_name(*number));
-        let next = numbers.get(place + 1).copied();
-        if *number < from_segment {
+        if (plan.is_known)(*number) {
             let bytes = disk.open(&path).and_then(|file| file.len()).map_err(read_error)?;
             scan.segments.push((*number, bytes));
             continue;
         }
-        match next {
-            Some(next) => {
-                let end = end_of(disk, dir, *number, next, durability)?;
-                let found = scan_segment(disk, &path, *number, end, visit)?;
-                scan.absorb(*number, &found);
+        let end = match ((plan.told_end)(*number), numbers.get(place + 1)) {
+            (Some(end), _) => Some(end),
+            (None, Some(next)) => end_of(disk, dir, *number, *next, plan.durability)?,
+            (None, None) => {
+                scan.last(disk, dir, plan.durability, visit)?;
+                break;
             },
-            None => scan.last(disk, &path, *number, durability, visit)?,
-        }
+        };
+        let found = scan_segment(disk, &path, *number, end, visit)?;
+        scan.absorb(*number, &found);
     }
     Ok(scan)
 }
@@ -181,12 +281,12 @@ impl LogScan {
     fn last(
         &mut self,
         disk: &dyn Disk,
-        path: &Path,
-        number: u64,
+        dir: &Path,
         durability: Durability,
         visit: &mut dyn FnMut(LineAt<'_>),
     ) -> Result<(), ScanError> {
-        let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
+        let Some(number) = self.last_segment else { return Ok(()) };
+        let path = &dir.join(segment_name(number));
         // The first pass finds the last sync mark; only lines past it need to be held.
         let probe = scan_segment(disk, path, number, None, &mut |_| {})?;
         let end = match durability {
@@ -195,7 +295,7 @@ impl LogScan {
         };
         let found = scan_segment(disk, path, number, None, &mut |line| {
             if line.position.offset >= end {
-                lines.push((line.position.offset, line.bytes.to_vec()));
+                self.tail.push(line.bytes.to_vec());
             }
             visit(line);
         })?;
@@ -204,15 +304,10 @@ impl LogScan {
             *bytes = end;
         }
         // What is torn at the very end is a cut-off write, not damage.
-        self.damage.retain(|damage| {
-            let torn = damage.segment == number && damage.offset >= found.valid_bytes;
-            if torn {
-                self.torn_bytes += damage.bytes;
-            }
-            !torn
-        });
+        if found.is_torn {
+            self.torn_bytes = self.damage.pop().map_or(0, |damage| damage.bytes);
+        }
         self.prev_valid_bytes = end;
-        self.tail = lines.into_iter().map(|(_, bytes)| bytes).collect();
         Ok(())
     }
 }
@@ -238,19 +333,18 @@ fn end_of(
     Ok(scan_segment(disk, &path, number, None, &mut |_| {})?.synced)
 }
 
-/// The header of a segment, `None` when it is damaged.
-fn read_header(disk: &dyn Disk, path: &Path) -> Result<Option<Header>, ScanError> {
+/// The header of a segment, `None` when both its copies are damaged.
+pub(crate) fn read_header(disk: &dyn Disk, path: &Path) -> Result<Option<Header>, ScanError> {
     let read_error = |source| ScanError::Read { path: path.to_owned(), source };
     let file = disk.open(path).map_err(read_error)?;
     let mut lines = Lines::new(file.as_ref(), file.len().map_err(read_error)?);
-    let Some((_, bytes, true)) = lines.next_line().map_err(read_error)? else { return Ok(None) };
-    if line::checked(bytes).is_none() {
-        return Ok(None);
+    if let Some((_, bytes, true)) = lines.next_line().map_err(read_error)?
+        && line::checked(bytes).is_some()
+        && let Ok(Entry::Header(header)) = Entry::parse(bytes)
+    {
+        return Ok(Some(header));
     }
-    match Entry::parse(bytes) {
-        Ok(Entry::Header(header)) => Ok(Some(header)),
-        _ => Ok(None),
-    }
+    Ok(scan_segment(disk, path, 0, None, &mut |_| {})?.header)
 }
 
 /// Splits a file into lines with one reused buffer.

@@ -22,6 +22,11 @@ pub(super) fn decode(bytes: Bytes, visit: &mut dyn FnMut(Entry)) -> Result<Stora
     Ok(meta.storage)
 }
 
+/// What the file says about the end of the segment before it.
+pub(super) fn prev_valid_bytes(bytes: Bytes) -> Result<Option<u64>, SealError> {
+    Ok(file_meta(&SerializedFileReader::new(bytes)?)?.prev_valid_bytes)
+}
+
 fn file_meta(reader: &SerializedFileReader<Bytes>) -> Result<FileMeta, SealError> {
     let text = reader
         .metadata()

@@ -30,6 +30,9 @@ pub(super) const ENVELOPE: [&str; 10] =
 pub(super) struct FileMeta {
     pub(super) format: u32,
     pub(super) storage: StorageId,
+    /// Where the segment before this one ends; its lines may still be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) prev_valid_bytes: Option<u64>,
     pub(super) sources: Vec<SourceMeta>,
     pub(super) integers: usize,
     pub(super) floats: usize,
@@ -54,11 +57,16 @@ struct Row<'a> {
     json: Option<ByteArray>,
 }
 
-pub(super) fn encode(entries: &[Entry], storage: StorageId) -> Result<Vec<u8>, SealError> {
+pub(super) fn encode(
+    entries: &[Entry],
+    storage: StorageId,
+    prev_valid_bytes: Option<u64>,
+) -> Result<Vec<u8>, SealError> {
     let sources = Sources::collect(entries);
     let meta = FileMeta {
         format: FORMAT,
         storage,
+        prev_valid_bytes,
         integers: sources.width(true),
         floats: sources.width(false),
         sources: sources.list,

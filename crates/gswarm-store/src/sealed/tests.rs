@@ -37,16 +37,17 @@ fn table(width: u32) -> Table {
 }
 
 fn values(seq: u64, table: &Table, cells: Vec<Option<f64>>) -> Entry {
+    let at = i64::try_from(seq).unwrap();
     Entry::Record(StoredRecord {
         node: node(),
-        time: Micros(1_000 + seq as i64),
-        receipt: Micros(2_000 + seq as i64),
-        quality: if seq % 3 == 0 { TimeQuality::Wall } else { TimeQuality::Measured },
-        crc: (seq as u32).wrapping_mul(2_654_435_761),
+        time: Micros(1_000 + at),
+        receipt: Micros(2_000 + at),
+        quality: if seq.is_multiple_of(3) { TimeQuality::Wall } else { TimeQuality::Measured },
+        crc: u32::try_from(seq).unwrap().wrapping_mul(2_654_435_761),
         incarnation: Incarnation(9),
         seq,
-        mono: Micros(seq as i64),
-        wall: Micros(-(seq as i64)),
+        mono: Micros(at),
+        wall: Micros(-at),
         body: Body::Values(Values { table: table.digest(), cells: Cells::new(cells) }),
     })
 }
@@ -59,12 +60,12 @@ fn event(seq: u64) -> Entry {
         code: Some(79),
         message: format!("fell off the bus {seq}"),
     };
-    Entry::HostEvent(HostEvent { time: Micros(seq as i64), node: None, event })
+    Entry::HostEvent(HostEvent { time: Micros(i64::try_from(seq).unwrap()), node: None, event })
 }
 
 #[track_caller]
 fn check_round_trip(entries: &[Entry]) {
-    let bytes = Bytes::from(encode::encode(entries, storage()).unwrap());
+    let bytes = Bytes::from(encode::encode(entries, storage(), Some(7)).unwrap());
     let mut back = Vec::new();
     assert_eq!(decode::decode(bytes, &mut |entry| back.push(entry)).unwrap(), storage());
     assert_eq!(back, entries);
@@ -155,7 +156,7 @@ fn sealing_replaces_the_lines_and_every_flip_is_noticed() {
     let mut back = Vec::new();
     read(disk.as_ref(), dir, 1, &mut |entry| back.push(entry)).unwrap();
     assert_eq!(back, entries);
-    let (path, _) = find(disk.as_ref(), dir, 1).unwrap();
+    let (path, _) = find(disk.as_ref(), dir, 1).unwrap().remove(0);
     for at in 0..usize::try_from(sealed.bytes).unwrap() {
         assert!(disk.flip(&path, at, 3));
         read(disk.as_ref(), dir, 1, &mut |_| {}).unwrap_err();

@@ -1,0 +1,143 @@
+//! Writing a session's file: streamed, atomically, never over somebody else's file.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use gswarm_store::Disk;
+use gswarm_store::disk::{Append, read_file, remove_if_there};
+use gswarm_store::export::{ExportFormat, ExportInput, export, size_estimate};
+use gswarm_store::reader::Reader;
+
+/// Above this size of recording a stop only says how to export.
+const AUTOMATIC_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Bytes that are gathered before they are written.
+const BUFFER_BYTES: usize = 256 * 1024;
+/// How many names are tried: `X.json`, `X-2.json`, ...
+const NAMES_MAX: u32 = 10_000;
+
+/// What to write where.
+#[derive(Debug)]
+pub(crate) struct ExportOrder {
+    pub(crate) input: ExportInput,
+    pub(crate) output_dir: PathBuf,
+    /// The file of the revision before and its checksum.
+    pub(crate) previous: Option<(String, u32)>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Exported {
+    pub(crate) file: Option<(String, u32)>,
+    /// Why there is no file, and what to type.
+    pub(crate) note: Option<String>,
+}
+
+pub(crate) async fn run(reader: Reader, order: ExportOrder) -> Exported {
+    let name = order.input.spec.name.clone();
+    let bytes = size_estimate(&reader, &order.input);
+    let by_hand = format!("gswarm profiler export --name {name} -o {name}.json");
+    if bytes > AUTOMATIC_BYTES_MAX {
+        let megabytes = bytes / 1_000_000;
+        let note =
+            format!("the session covers {megabytes} MB of recording: export it with `{by_hand}`");
+        return Exported { file: None, note: Some(note) };
+    }
+    let written = tokio::task::spawn_blocking(move || write(&reader, &order)).await;
+    match written {
+        Ok(Ok((path, crc))) => {
+            Exported { file: Some((path.to_string_lossy().into_owned(), crc)), note: None }
+        },
+        Ok(Err(error)) => {
+            tracing::error!(session = %name, %error, "session not exported");
+            let note = format!("the file could not be written ({error}): try `{by_hand}`");
+            Exported { file: None, note: Some(note) }
+        },
+        Err(error) => {
+            tracing::error!(session = %name, %error, "export ended badly");
+            Exported { file: None, note: Some(format!("the export failed: try `{by_hand}`")) }
+        },
+    }
+}
+
+fn write(reader: &Reader, order: &ExportOrder) -> io::Result<(PathBuf, u32)> {
+    let disk = reader.disk().clone();
+    disk.create_dir_all(&order.output_dir)?;
+    let spec = &order.input.spec;
+    let temporary = order.output_dir.join(format!(".{}.{}.tmp", spec.name, spec.id));
+    remove_if_there(disk.as_ref(), &temporary)?;
+    let mut file = FileWriter::new(disk.create(&temporary)?);
+    let written = export(reader, &order.input, ExportFormat::Json, &mut file)
+        .map_err(io::Error::other)
+        .and_then(|_| file.finish());
+    let crc = match written {
+        Ok(crc) => crc,
+        Err(error) => {
+            remove_if_there(disk.as_ref(), &temporary)?;
+            return Err(error);
+        },
+    };
+    let target = target(disk.as_ref(), order)?;
+    disk.rename(&temporary, &target)?;
+    disk.sync_dir(&order.output_dir)?;
+    Ok((target, crc))
+}
+
+/// The file of the earlier revision if nobody touched it, else the first free name.
+fn target(disk: &dyn Disk, order: &ExportOrder) -> io::Result<PathBuf> {
+    if let Some((file, crc)) = &order.previous {
+        let path = PathBuf::from(file);
+        if unchanged(disk, &path, *crc) {
+            return Ok(path);
+        }
+    }
+    let name = order.input.spec.name.as_str();
+    let taken = disk.list(&order.output_dir)?;
+    for number in 1..=NAMES_MAX {
+        let candidate =
+            if number == 1 { format!("{name}.json") } else { format!("{name}-{number}.json") };
+        if !taken.contains(&candidate) {
+            return Ok(order.output_dir.join(candidate));
+        }
+    }
+    Err(io::Error::other(format!("{NAMES_MAX} files of that name exist already")))
+}
+
+fn unchanged(disk: &dyn Disk, path: &Path, crc: u32) -> bool {
+    read_file(disk, path, u64::MAX).is_ok_and(|bytes| crc32c::crc32c(&bytes) == crc)
+}
+
+/// Buffers small writes and keeps the checksum.
+struct FileWriter {
+    file: Box<dyn Append>,
+    buffer: Vec<u8>,
+    crc: u32,
+}
+
+impl FileWriter {
+    fn new(file: Box<dyn Append>) -> Self {
+        Self { file, buffer: Vec::with_capacity(BUFFER_BYTES), crc: 0 }
+    }
+
+    fn finish(mut self) -> io::Result<u32> {
+        self.flush()?;
+        self.file.sync()?;
+        Ok(self.crc)
+    }
+}
+
+impl Write for FileWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.crc = crc32c::crc32c_append(self.crc, &self.buffer);
+        self.file.append(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! The HTTP door: every route with its minimum role in one table, one file per resource.
+
+mod answer;
+mod door;
+mod status;
+mod node;
+mod session;
+mod metrics;
+mod event;
+mod live;
+mod page;
+pub(crate) mod compat;
+mod openapi;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, patch, post};
+use http::Method;
+
+use crate::caller::Role;
+use crate::handle::Handle;
+use crate::legacy::LegacyService;
+use crate::stream::RecorderService;
+
+use door::Door;
+
+/// The largest request body.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Everything that can be asked over HTTP.
+#[rustfmt::skip]
+fn doors() -> Vec<Door> {
+    vec![
+        Door::new(Method::GET, "/", Role::Viewer, get(page::root)),
+        Door::new(Method::GET, "/assets/{name}", Role::Viewer, get(page::asset)),
+        Door::new(Method::GET, "/health", Role::Viewer, get(status::health)),
+        Door::new(Method::GET, "/api/v1/health", Role::Viewer, get(status::health)),
+        Door::new(Method::GET, "/api/v1/status", Role::Viewer, get(status::status)),
+        Door::new(Method::GET, "/api/v1/settings", Role::Viewer, get(status::settings)),
+        Door::new(Method::PATCH, "/api/v1/settings", Role::Operator, patch(status::change_settings)),
+        Door::new(Method::GET, "/api/v1/retention", Role::Viewer, get(status::retention)),
+        Door::new(Method::POST, "/api/v1/host/stop", Role::Admin, post(status::stop_host)),
+        Door::new(Method::GET, "/api/v1/nodes", Role::Viewer, get(node::list)),
+        Door::new(Method::GET, "/api/v1/nodes/{name}", Role::Viewer, get(node::one)),
+        Door::new(Method::GET, "/api/v1/sessions", Role::Viewer, get(session::list)),
+        Door::new(Method::POST, "/api/v1/sessions", Role::Operator, post(session::start)),
+        Door::new(Method::POST, "/api/v1/sessions/capture", Role::Operator, post(session::capture)),
+        Door::new(Method::POST, "/api/v1/sessions/stop", Role::Operator, post(session::stop_all)),
+        Door::new(Method::GET, "/api/v1/sessions/{key}", Role::Viewer, get(session::one)),
+        Door::new(Method::POST, "/api/v1/sessions/{key}/stop", Role::Operator, post(session::stop)),
+        Door::new(Method::GET, "/api/v1/sessions/{key}/export", Role::Viewer, get(session::export)),
+        Door::new(Method::GET, "/api/v1/metrics", Role::Viewer, get(metrics::range)),
+        Door::new(Method::GET, "/api/v1/metrics/latest", Role::Viewer, get(metrics::latest)),
+        Door::new(Method::GET, "/api/v1/metrics/catalogue", Role::Viewer, get(metrics::catalogue)),
+        Door::new(Method::GET, "/api/v1/events", Role::Viewer, get(event::list)),
+        Door::new(Method::GET, "/api/v1/live", Role::Viewer, get(live::open)),
+        Door::new(Method::GET, "/api/v1/openapi.json", Role::Viewer, get(openapi::document)),
+        Door::new(Method::GET, "/status", Role::Viewer, get(compat::get_status)),
+        Door::new(Method::GET, "/clients", Role::Viewer, get(compat::get_clients)),
+        Door::new(Method::GET, "/metrics/latest", Role::Viewer, get(compat::get_latest)),
+        Door::new(Method::GET, "/profiling/sessions", Role::Viewer, get(compat::get_sessions)),
+        Door::new(Method::POST, "/profiling/start", Role::Operator, post(compat::post_start)),
+        Door::new(Method::POST, "/profiling/stop", Role::Operator, post(compat::post_stop)),
+    ]
+}
+
+/// HTTP, WebSocket and both gRPC services on one router.
+pub(crate) fn router(handle: Handle) -> Router {
+    let mut router: Router<Handle> = Router::new();
+    for door in doors() {
+        router = router.route(door.path, door.guarded());
+    }
+    let grpc = tonic::service::Routes::new(RecorderService::server(handle.clone()))
+        .add_service(LegacyService::server(handle.clone()))
+        .prepare()
+        .into_axum_router();
+    router
+        .fallback(answer::no_such_path)
+        .method_not_allowed_fallback(answer::no_such_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(answer::headers))
+        .with_state(handle)
+        .merge(grpc_only(grpc))
+}
+
+/// Only the routes of the services, not the fallback that tonic brings.
+fn grpc_only(grpc: Router) -> Router {
+    grpc.reset_fallback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_door_stands_once() {
+        let mut seen = std::collections::HashSet::new();
+        for door in doors() {
+            assert!(seen.insert((door.method.clone(), door.path)), "{} {}", door.method, door.path);
+        }
+    }
+
+    #[test]
+    fn whatever_changes_something_needs_more_than_a_viewer() {
+        for door in doors() {
+            let reads = door.method == Method::GET;
+            assert_eq!(door.role == Role::Viewer, reads, "{} {}", door.method, door.path);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! From a data directory to a running recorder.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gswarm_core::{Health, NameBook, SessionBook};
+use gswarm_store::Disk;
+use gswarm_store::entry::Entry;
+use gswarm_store::journal::{Journal, JournalConfig, OpenError, Recovered};
+use gswarm_store::reader::Reader;
+use gswarm_store::session_file::{self, SessionFiles};
+use gswarm_types::{EventKind, Micros, SessionSpec, Severity, StorageId};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::node::Node;
+use super::{Batch, CALL_QUEUE_MAX, Counters, EVENTS_MAX, INGEST_QUEUE_MAX, Recorder, node_file};
+use crate::HostParts;
+use crate::clock::HostTime;
+use crate::config::HostConfig;
+use crate::handle::Handle;
+use crate::live::{Live, LiveEvent};
+
+/// Segments that are read for events of before the start.
+const EVENT_SEGMENTS_MAX: usize = 3;
+
+/// Why a host cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    #[error("cannot read `{path}`")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("recovery ended badly")]
+    Panicked,
+}
+
+/// What is read before anything starts.
+struct Found {
+    recovered: Recovered,
+    sessions: Vec<SessionSpec>,
+    rebuilt: usize,
+    names: NameBook,
+    events: Vec<(Micros, Option<gswarm_types::NodeId>, gswarm_types::Event)>,
+}
+
+pub(crate) async fn start(
+    config: HostConfig,
+    parts: HostParts,
+    stop: CancellationToken,
+    tasks: &TaskTracker,
+) -> Result<Handle, StartError> {
+    let mut random = StdRng::seed_from_u64(parts.seed);
+    let new_storage = StorageId::new(uuid::Builder::from_random_bytes(random.random()).into_uuid());
+    let disk = parts.disk.clone();
+    let for_reading = config.clone();
+    let found = tokio::task::spawn_blocking(move || find(&disk, &for_reading, new_storage))
+        .await
+        .map_err(|_| StartError::Panicked)??;
+    let time = HostTime::new(parts.clock, found.recovered.last_receipt);
+    let live = Live::new();
+    let (ingest_sender, ingest) = mpsc::channel(INGEST_QUEUE_MAX);
+    let (call_sender, calls) = mpsc::channel(CALL_QUEUE_MAX);
+    let (stop_wish, stop_wished) = watch::channel(false);
+    let mut recorder = assemble(config, parts.disk, time.clone(), live.clone(), found, random);
+    recorder.tasks = tasks.clone();
+    recorder.calls = call_sender.downgrade();
+    recorder.stop_wish = stop_wish;
+    let handle = Handle::new(crate::handle::Inner {
+        calls: call_sender,
+        ingest: ingest_sender,
+        reader: recorder.reader.clone(),
+        time,
+        live,
+        stop_wished,
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+        version: recorder.config.version.clone(),
+        simulated: recorder.config.simulated,
+    });
+    recorder.resume_exports();
+    tasks.spawn(recorder.run(ingest, calls, stop));
+    Ok(handle)
+}
+
+fn find(
+    disk: &Arc<dyn Disk>,
+    config: &HostConfig,
+    new_storage: StorageId,
+) -> Result<Found, StartError> {
+    let read_error = |path: PathBuf| move |source| StartError::Read { path, source };
+    let sessions_dir = config.data_dir.join("sessions");
+    let recovered = Journal::open(
+        disk.clone(),
+        JournalConfig {
+            dir: config.data_dir.join("journal"),
+            disk_reserve_bytes: config.disk_reserve_bytes,
+            new_storage,
+        },
+    )?;
+    let files = session_file::read_all(disk.as_ref(), &sessions_dir)
+        .map_err(read_error(sessions_dir.clone()))?;
+    let names = node_file::read(disk.as_ref(), &config.data_dir)
+        .map_err(read_error(config.data_dir.join("nodes.json")))?;
+    remove_scratch(disk.as_ref(), config);
+    let reader =
+        Reader::new(disk.clone(), recovered.journal.dir(), recovered.journal.catalog().clone());
+    let events = recent_events(&reader);
+    let (sessions, rebuilt) = merge(files, &recovered);
+    Ok(Found { recovered, sessions, rebuilt, names, events })
+}
+
+/// Files are the truth; a session whose file is gone or unreadable is rebuilt from the journal.
+fn merge(files: SessionFiles, recovered: &Recovered) -> (Vec<SessionSpec>, usize) {
+    let mut sessions = files.sessions;
+    let mut rebuilt = 0;
+    for path in &files.unreadable {
+        let id = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        if let Some(spec) = id.and_then(|id| recovered.sessions.get(&id)) {
+            tracing::warn!(path = %path.display(), "session file unreadable, rebuilt");
+            sessions.push(spec.clone());
+            rebuilt += 1;
+        } else {
+            tracing::error!(path = %path.display(), "session file unreadable");
+        }
+    }
+    (sessions, rebuilt)
+}
+
+/// Runs of external sorts that a crash left behind.
+fn remove_scratch(disk: &dyn Disk, config: &HostConfig) {
+    let dir = config.data_dir.join("tmp");
+    for name in disk.list(&dir).unwrap_or_default() {
+        if name.ends_with(".run")
+            && let Err(error) = disk.remove(&dir.join(&name))
+        {
+            tracing::warn!(%name, %error, "left-over file not removed");
+        }
+    }
+}
+
+fn recent_events(
+    reader: &Reader,
+) -> Vec<(Micros, Option<gswarm_types::NodeId>, gswarm_types::Event)> {
+    let newest: Vec<u64> = {
+        let segments = reader.catalog().segments();
+        let skip = segments.len().saturating_sub(EVENT_SEGMENTS_MAX);
+        segments.iter().skip(skip).map(|meta| meta.number).collect()
+    };
+    let mut events = Vec::new();
+    for lease in reader.catalog().lease(|meta| newest.contains(&meta.number)) {
+        let read = reader.visit(lease.meta(), &mut |entry| match entry {
+            Entry::HostEvent(host) => events.push((host.time, host.node, host.event)),
+            Entry::Record(record) => {
+                if let gswarm_types::Body::Event(event) = record.body {
+                    events.push((record.time, Some(record.node), event));
+                }
+            },
+            _ => {},
+        });
+        if let Err(error) = read {
+            tracing::warn!(segment = lease.meta().number, %error, "events not read");
+        }
+    }
+    let skip = events.len().saturating_sub(EVENTS_MAX);
+    events.split_off(skip)
+}
+
+fn assemble(
+    config: HostConfig,
+    disk: Arc<dyn Disk>,
+    time: HostTime,
+    live: Live,
+    found: Found,
+    random: StdRng,
+) -> Recorder {
+    let Found { recovered, sessions, rebuilt, names, events } = found;
+    let settings = config.settings;
+    let mut nodes = HashMap::new();
+    for (name, id) in names.iter() {
+        let mut node = Node::new(id, name.clone(), settings.base_period);
+        let sources = recovered.intake.sources_of(id);
+        node.last_seen =
+            sources.filter_map(|(_, source)| Some(source.stored().last()?.last_time)).max();
+        nodes.entry(id).or_insert(node);
+    }
+    let mut book = SessionBook::default();
+    for spec in sessions {
+        book.restore(spec);
+    }
+    let reader =
+        Reader::new(disk.clone(), recovered.journal.dir(), recovered.journal.catalog().clone());
+    let mut recorder = Recorder {
+        settings,
+        disk,
+        started: time.now(),
+        time,
+        live,
+        reader,
+        storage: recovered.journal.storage(),
+        journal: Some(recovered.journal),
+        commit: None,
+        retry_at: None,
+        batch: Batch::default(),
+        refused: None,
+        trouble: None,
+        intake: recovered.intake,
+        book,
+        health: Health::default(),
+        names,
+        nodes,
+        stopping: HashMap::new(),
+        events: VecDeque::new(),
+        counters: Counters::default(),
+        quarantined: recovered.damage.len() as u64,
+        over_budget: false,
+        random,
+        next_flush: 0,
+        tasks: TaskTracker::new(),
+        calls: mpsc::channel(1).0.downgrade(),
+        sealing: None,
+        ticks: 0,
+        stop_wish: watch::channel(false).0,
+        config,
+    };
+    for (time, node, event) in events {
+        let node = node.map(|id| recorder.node_name(id));
+        recorder.events.push_back(LiveEvent { time, node, event });
+    }
+    for damage in &recovered.damage {
+        let message = format!(
+            "segment {} is damaged at byte {} ({} bytes): set aside, the rest was kept",
+            damage.segment, damage.offset, damage.bytes
+        );
+        recorder.event(None, EventKind::StoreDamaged, Severity::Error, message);
+    }
+    if recovered.torn_bytes > 0 || recovered.lines_rewritten > 0 || rebuilt > 0 {
+        tracing::info!(
+            torn_bytes = recovered.torn_bytes,
+            lines_rewritten = recovered.lines_rewritten,
+            sessions_rebuilt = rebuilt,
+            "recovered"
+        );
+    }
+    recorder
+}

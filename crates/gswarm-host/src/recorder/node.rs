@@ -1,0 +1,112 @@
+//! What the recorder knows of one node.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gswarm_types::{
+    AllowSet, Incarnation, Micros, NodeId, NodeName, PeerLink, Period, ProcessRow, Table,
+    TableDigest,
+};
+use tokio::sync::mpsc;
+
+use super::message::{StreamClock, StreamId, ToAgent};
+use crate::live::NodeValues;
+
+/// Tables that are kept per node; the oldest incarnations go first.
+const TABLES_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    pub(super) name: NodeName,
+    pub(super) hostname: String,
+    pub(super) version: String,
+    pub(super) allow: AllowSet,
+    pub(super) legacy: bool,
+    pub(super) simulated: bool,
+    pub(super) stream: Option<Connected>,
+    /// A second agent that waits for the first to answer or to be given up.
+    pub(super) contender: Option<Box<super::message::Join>>,
+    pub(super) contender_since: Option<Micros>,
+    /// Host time of the last data.
+    pub(super) last_seen: Option<Micros>,
+    pub(super) clock: Option<StreamClock>,
+    pub(super) period: Period,
+    tables: HashMap<(Incarnation, TableDigest), Arc<Table>>,
+    table_order: Vec<(Incarnation, TableDigest)>,
+    pub(super) latest: Option<Arc<NodeValues>>,
+    pub(super) processes: Vec<ProcessRow>,
+    pub(super) topology: Vec<PeerLink>,
+    pub(super) stored: u64,
+    pub(super) commands_refused: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) id: StreamId,
+    pub(super) incarnation: Incarnation,
+    pub(super) outbox: mpsc::Sender<ToAgent>,
+}
+
+impl Node {
+    pub(super) fn new(id: NodeId, name: NodeName, period: Period) -> Self {
+        Self {
+            id,
+            hostname: name.to_string(),
+            name,
+            version: String::new(),
+            allow: AllowSet::default(),
+            legacy: false,
+            simulated: false,
+            stream: None,
+            contender: None,
+            contender_since: None,
+            last_seen: None,
+            clock: None,
+            period,
+            tables: HashMap::new(),
+            table_order: Vec::new(),
+            latest: None,
+            processes: Vec::new(),
+            topology: Vec::new(),
+            stored: 0,
+            commands_refused: 0,
+        }
+    }
+
+    pub(super) fn put_table(
+        &mut self,
+        incarnation: Incarnation,
+        digest: TableDigest,
+        table: Arc<Table>,
+    ) {
+        let key = (incarnation, digest);
+        if self.tables.insert(key, table).is_none() {
+            self.table_order.push(key);
+        }
+        if self.table_order.len() > TABLES_MAX {
+            let oldest = self.table_order.remove(0);
+            self.tables.remove(&oldest);
+        }
+    }
+
+    pub(super) fn table(&self, key: &(Incarnation, TableDigest)) -> Option<&Arc<Table>> {
+        self.tables.get(key)
+    }
+
+    /// Says something to the agent; a stream that does not take it is given up.
+    pub(super) fn tell(&mut self, message: ToAgent) {
+        if let Some(stream) = &self.stream
+            && stream.outbox.try_send(message).is_err()
+        {
+            tracing::warn!(node = %self.name, "agent does not read, stream given up");
+            self.stream = None;
+        }
+    }
+
+    pub(super) fn gpu_count(&self) -> usize {
+        self.latest
+            .as_ref()
+            .map_or(0, |latest| latest.table.devices_of(gswarm_types::Scope::Gpu).count())
+    }
+}

@@ -1,0 +1,330 @@
+//! Stopping sessions: close the window, wait for the last records, write the file, mend it later.
+
+use std::collections::{HashMap, HashSet};
+
+use gswarm_api::Failure;
+use gswarm_api::body::{StopBody, StoppedBody};
+use gswarm_core::Listed;
+use gswarm_store::export::ExportInput;
+use gswarm_types::{
+    EventKind, Incarnation, Micros, NodeId, SessionId, SessionSpec, SessionState, Severity,
+};
+use tokio::sync::oneshot;
+
+use super::Recorder;
+use super::message::ToAgent;
+use crate::caller::Caller;
+use crate::export_job::{self, ExportOrder, Exported};
+
+/// How long a stop waits for nodes that have not delivered yet.
+const WAIT_FOR: Micros = Micros::from_secs(5);
+
+type StopReply = oneshot::Sender<Result<StoppedBody, Failure>>;
+
+/// A session whose last records or file are still to come.
+#[derive(Debug)]
+pub(super) struct Stopping {
+    waits: HashMap<NodeId, Wait>,
+    /// Waiting ends then, on the monotonic clock; `None` once the file is being written.
+    deadline: Option<Micros>,
+    replies: Vec<StopReply>,
+    exporting: bool,
+}
+
+/// What is still expected of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The answer to a flush.
+    Flush(u64),
+    /// These seqs, stored or known never to come.
+    Seqs(Vec<(Incarnation, u64)>),
+    /// The node to come back.
+    Return,
+}
+
+impl Recorder {
+    pub(super) async fn stop_session(&mut self, key: &str, reply: StopReply) {
+        let found = self.book.find(key).map_err(super::sessions::refuse).map(|spec| spec.id);
+        match found {
+            Ok(id) => self.stop_by_id(id, reply).await,
+            Err(failure) => {
+                let _gone = reply.send(Err(failure));
+            },
+        }
+    }
+
+    async fn stop_by_id(&mut self, id: SessionId, reply: StopReply) {
+        let Some(spec) = self.book.get(id).cloned() else { return };
+        if spec.state == SessionState::Stopped {
+            // Stopping a stopped session gives its result, or joins those who wait for it.
+            match self.stopping.get_mut(&id) {
+                Some(stopping) => stopping.replies.push(reply),
+                None => {
+                    let body = StoppedBody { session: self.session_body(&spec), export_note: None };
+                    let _gone = reply.send(Ok(body));
+                },
+            }
+            return;
+        }
+        let now = self.time.now();
+        let mut closed = spec;
+        closed.state = SessionState::Stopped;
+        // A window is never empty, however fast the stop came.
+        closed.until = Some(now.max(closed.from + Micros(1)));
+        if let Err(failure) = self.save(closed.clone()).await {
+            let _gone = reply.send(Err(failure));
+            return;
+        }
+        let message = format!("session `{}` stopped", closed.name);
+        self.event(None, EventKind::SessionStopped, Severity::Info, message);
+        self.spread_periods();
+        self.begin_stop(id, reply);
+    }
+
+    pub(super) async fn stop_all(
+        &mut self,
+        caller: &Caller,
+        reply: oneshot::Sender<Result<StopBody, Failure>>,
+    ) {
+        let open: Vec<SessionId> = self
+            .book
+            .iter()
+            .filter(|spec| spec.state == SessionState::Active && spec.owner == caller.principal)
+            .map(|spec| spec.id)
+            .collect();
+        let mut waiting = Vec::with_capacity(open.len());
+        for id in open {
+            let (sender, receiver) = oneshot::channel();
+            self.stop_by_id(id, sender).await;
+            waiting.push(receiver);
+        }
+        self.tasks.spawn(async move {
+            let mut stopped = Vec::with_capacity(waiting.len());
+            for receiver in waiting {
+                match receiver.await {
+                    Ok(Ok(body)) => stopped.push(body),
+                    Ok(Err(failure)) => {
+                        let _gone = reply.send(Err(failure));
+                        return;
+                    },
+                    Err(_) => {},
+                }
+            }
+            let _gone = reply.send(Ok(StopBody { stopped }));
+        });
+    }
+
+    /// The window is closed: asks the nodes for their last records.
+    pub(super) fn begin_stop(&mut self, id: SessionId, reply: StopReply) {
+        let Some(spec) = self.book.get(id).cloned() else { return };
+        if let Some(stopping) = self.stopping.get_mut(&id) {
+            stopping.replies.push(reply);
+            return;
+        }
+        if spec.revision > 0 {
+            let body = StoppedBody { session: self.session_body(&spec), export_note: None };
+            let _gone = reply.send(Ok(body));
+            return;
+        }
+        let deadline = Some(self.time.mono() + WAIT_FOR);
+        let waits = self.ask_for_last(&spec);
+        let stopping = Stopping { waits, deadline, replies: vec![reply], exporting: false };
+        self.stopping.insert(id, stopping);
+        self.check_stopping();
+    }
+
+    fn ask_for_last(&mut self, spec: &SessionSpec) -> HashMap<NodeId, Wait> {
+        let until = spec.until.unwrap_or(Micros(i64::MAX));
+        let mut waits = HashMap::new();
+        for node in self.nodes.values_mut() {
+            if !spec.selection.has_node(node.id) || node.legacy {
+                continue;
+            }
+            if node.stream.is_some() {
+                self.next_flush += 1;
+                node.tell(ToAgent::Flush { id: self.next_flush, until });
+            }
+            if node.stream.is_some() {
+                waits.insert(node.id, Wait::Flush(self.next_flush));
+            } else if node.last_seen.is_some_and(|seen| seen >= spec.from)
+                && !self.health.is_stopped(node.id)
+            {
+                // It was there during the session and is not now: it may hold records.
+                waits.insert(node.id, Wait::Return);
+            }
+        }
+        waits
+    }
+
+    pub(super) fn flushed(&mut self, node: NodeId, id: u64, incarnation: Incarnation, seq: u64) {
+        for stopping in self.stopping.values_mut() {
+            if stopping.waits.get(&node) == Some(&Wait::Flush(id)) {
+                stopping.waits.insert(node, Wait::Seqs(vec![(incarnation, seq)]));
+            }
+        }
+        self.check_stopping();
+    }
+
+    /// A node came back: sessions that lack its records wait for what it lists.
+    pub(super) fn expect_late(&mut self, node: NodeId, held: &[Listed]) {
+        let seqs: Vec<(Incarnation, u64)> =
+            held.iter().map(|item| (item.incarnation, item.last)).collect();
+        let lacking: Vec<SessionId> = self
+            .book
+            .iter()
+            .filter(|spec| spec.incomplete.contains(&node))
+            .map(|spec| spec.id)
+            .collect();
+        for id in lacking {
+            let stopping = self.stopping.entry(id).or_insert_with(|| Stopping {
+                waits: HashMap::new(),
+                deadline: None,
+                replies: Vec::new(),
+                exporting: false,
+            });
+            stopping.waits.insert(node, Wait::Seqs(seqs.clone()));
+        }
+        for stopping in self.stopping.values_mut() {
+            if stopping.waits.get(&node) == Some(&Wait::Return) {
+                stopping.waits.insert(node, Wait::Seqs(seqs.clone()));
+            }
+        }
+    }
+
+    /// Moves every stopping session on as far as it can go.
+    pub(super) fn check_stopping(&mut self) {
+        let now = self.time.mono();
+        let mut ready = Vec::new();
+        for (id, stopping) in &mut self.stopping {
+            let before = stopping.waits.len();
+            let (intake, nodes) = (&self.intake, &self.nodes);
+            stopping.waits.retain(|node, wait| match wait {
+                Wait::Seqs(seqs) => !seqs.iter().all(|(incarnation, seq)| {
+                    intake
+                        .source(*node, *incarnation)
+                        .is_none_or(|source| source.is_settled(*seq, *incarnation))
+                }),
+                Wait::Flush(_) | Wait::Return => true,
+            });
+            for (node, wait) in &mut stopping.waits {
+                let gone = nodes.get(node).is_none_or(|node| node.stream.is_none());
+                if gone && matches!(wait, Wait::Flush(_)) {
+                    *wait = Wait::Return;
+                }
+            }
+            let settled = stopping.waits.is_empty();
+            let in_first_wait = stopping.deadline.is_some();
+            let only_absent = stopping.waits.values().all(|wait| *wait == Wait::Return);
+            let waited = stopping.deadline.is_some_and(|deadline| now >= deadline);
+            let changed = stopping.waits.len() < before;
+            if !stopping.exporting
+                && ((in_first_wait && (settled || waited || only_absent))
+                    || (!in_first_wait && changed))
+            {
+                ready.push(*id);
+            }
+        }
+        for id in ready {
+            self.write_out(id);
+        }
+    }
+
+    /// Exports the session as it stands; who is missing is listed.
+    fn write_out(&mut self, id: SessionId) {
+        let Some(stopping) = self.stopping.get_mut(&id) else { return };
+        stopping.deadline = None;
+        stopping.exporting = true;
+        let missing: HashSet<NodeId> = stopping.waits.keys().copied().collect();
+        let Some(spec) = self.book.get(id).cloned() else { return };
+        let mut changed = spec;
+        changed.revision += 1;
+        changed.incomplete = missing.into_iter().collect();
+        changed.incomplete.sort_unstable();
+        let order = ExportOrder {
+            input: self.export_input(&changed),
+            output_dir: self.config.output_dir.clone(),
+            previous: changed.output_file.clone().zip(changed.output_crc),
+        };
+        self.book.put(changed);
+        let reader = self.reader.clone();
+        let calls = self.calls.clone();
+        self.tasks.spawn(async move {
+            let exported = export_job::run(reader, order).await;
+            if let Some(calls) = calls.upgrade() {
+                let _stopping = calls.send(super::Call::Exported(id, exported)).await;
+            }
+        });
+    }
+
+    pub(super) async fn exported(&mut self, id: SessionId, exported: Exported) {
+        if let Some(spec) = self.book.get(id).cloned() {
+            let mut changed = spec;
+            if let Some((file, crc)) = &exported.file {
+                changed.output_file = Some(file.clone());
+                changed.output_crc = Some(*crc);
+            }
+            if let Err(failure) = self.save(changed).await {
+                tracing::error!(session = %id, %failure, "session not saved after its export");
+            }
+        }
+        let Some(mut stopping) = self.stopping.remove(&id) else { return };
+        let Some(spec) = self.book.get(id).cloned() else { return };
+        for reply in std::mem::take(&mut stopping.replies) {
+            let body = StoppedBody {
+                session: self.session_body(&spec),
+                export_note: exported.note.clone(),
+            };
+            let _gone = reply.send(Ok(body));
+        }
+        stopping.exporting = false;
+        // A node that answered while the file was being written makes the next revision.
+        let settled_since = spec.incomplete.iter().any(|node| !stopping.waits.contains_key(node));
+        if !stopping.waits.is_empty() || settled_since {
+            self.stopping.insert(id, stopping);
+            if settled_since {
+                self.write_out(id);
+            }
+        }
+        self.check_stopping();
+    }
+
+    /// Sessions that a crash left without their file get it now.
+    pub(super) fn resume_exports(&mut self) {
+        let unfinished: Vec<SessionId> = self
+            .book
+            .iter()
+            .filter(|spec| spec.state == SessionState::Stopped && spec.output_file.is_none())
+            .filter(|spec| spec.revision == 0)
+            .map(|spec| spec.id)
+            .collect();
+        for id in unfinished {
+            let (reply, _nobody) = oneshot::channel();
+            self.begin_stop(id, reply);
+        }
+    }
+
+    /// Everything an export needs, as things stand now.
+    pub(super) fn export_input(&self, spec: &SessionSpec) -> ExportInput {
+        let from_past = spec.from < spec.created;
+        let longest =
+            if from_past { spec.period.max(self.settings.base_period) } else { spec.period };
+        let oldest = self.reader.catalog().oldest();
+        ExportInput {
+            spec: spec.clone(),
+            now: self.time.now(),
+            hold: Micros(longest.micros().0 * 3 / 2),
+            names: self.nodes.values().map(|node| (node.id, node.name.to_string())).collect(),
+            holes: self
+                .nodes
+                .keys()
+                .filter(|node| spec.selection.has_node(**node))
+                .flat_map(|node| self.intake.holes(*node).into_iter().map(|hole| (*node, hole)))
+                // What is merely on its way at the end is no gap.
+                .filter(|(_, hole)| hole.is_final || hole.to.is_some())
+                .collect(),
+            expired_until: oldest.filter(|oldest| *oldest > spec.from),
+            simulated: self.config.simulated,
+            scratch: self.config.data_dir.join("tmp"),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The journal against a model, on a disk that loses power, fills up and fails.
+
+mod world;
+mod damage;
+
+use proptest::prelude::*;
+
+use world::{Step, World, open};
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => proptest::collection::vec(0_u8..72, 1..5).prop_map(Step::Commit),
+        2 => Just(Step::Roll),
+        1 => Just(Step::Seal),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::DeleteCheckpoint),
+        2 => Just(Step::Kill),
+        2 => any::<u64>().prop_map(Step::PowerLoss),
+        1 => (0_u8..14, any::<u64>()).prop_map(|(at, seed)| Step::PowerLossInRecovery(at, seed)),
+        2 => (0_u8..12).prop_map(Step::FailOnce),
+        1 => any::<bool>().prop_map(Step::SyncFails),
+        1 => proptest::option::of(0_u16..9_000).prop_map(Step::Full),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn holds_what_was_acknowledged(script in proptest::collection::vec(step(), 1..30), seed: u64) {
+        let mut world = World::run(&script);
+        world.step(&Step::SyncFails(false));
+        world.step(&Step::Full(None));
+        world.step(&Step::PowerLoss(seed));
+        world.check();
+    }
+}
+
+/// Everything a journal does, in few changes of the disk.
+fn life() -> Vec<Step> {
+    vec![
+        Step::Commit(vec![9, 15, 0]),
+        Step::Commit(vec![3, 18, 12]),
+        Step::Roll,
+        Step::Commit(vec![9, 59, 4]),
+        Step::Commit(vec![16, 35]),
+        Step::Seal,
+        Step::Kill,
+        Step::Commit(vec![10, 3]),
+        Step::Roll,
+        Step::Checkpoint,
+        Step::Commit(vec![21, 12]),
+        Step::Seal,
+        Step::Commit(vec![21, 13]),
+    ]
+}
+
+/// Changes of the disk in the whole life.
+fn changes_of_a_life() -> u64 {
+    World::run(&life()).disk.changes()
+}
+
+/// Lives until the power goes at the change with this count.
+fn live_until(cut: u64) -> World {
+    let mut world = World::new();
+    world.disk.cut_power_at(cut);
+    if !world.try_start() {
+        return world;
+    }
+    for step in life() {
+        if step != Step::Kill {
+            world.step(&step);
+        } else if !world.try_start() {
+            return world;
+        }
+        if world.disk.changes() >= cut {
+            break;
+        }
+    }
+    world.journal = None;
+    world
+}
+
+#[test]
+fn power_may_go_at_every_moment() {
+    for cut in 0..=changes_of_a_life() {
+        let world = live_until(cut);
+        for seed in 0..3 {
+            world.continue_after(seed, None);
+        }
+    }
+}
+
+#[test]
+fn power_may_go_in_recovery_too() {
+    for cut in (0..=changes_of_a_life()).step_by(3) {
+        let world = live_until(cut);
+        let copy = world.disk.fork();
+        copy.power_loss(cut);
+        open(&copy).expect("opens");
+        let recovery = copy.changes();
+        for at in 0..=recovery {
+            world.continue_after(cut, Some(at));
+        }
+    }
+}
+
+#[test]
+fn killed_then_powerless_with_no_sync_between() {
+    for cut in 0..=changes_of_a_life() {
+        let world = live_until(cut);
+        let mut after = world.fork();
+        after.disk = world.disk.fork();
+        // The process starts on what the page cache still shows, then the power goes.
+        after.start();
+        after.step(&Step::PowerLoss(cut));
+        after.check();
+    }
+}
+
+#[test]
+fn any_one_call_may_fail() {
+    for at in 0..=changes_of_a_life() {
+        let mut world = World::new();
+        world.disk.fail_once_at(at);
+        world.step(&Step::Kill);
+        for step in life() {
+            world.step(&step);
+            world.check();
+        }
+        world.step(&Step::PowerLoss(at));
+        world.check();
+        // What failed is tried again and is there once.
+        world.step(&Step::Commit(vec![9]));
+        world.step(&Step::Kill);
+    }
+}
+
+#[test]
+fn a_full_disk_resumes_by_itself() {
+    for room in (0..6_000).step_by(37) {
+        let mut world = World::run(&[Step::Commit(vec![9, 12]), Step::Full(Some(room))]);
+        while world.commit(&[15, 18, 9]) {
+            world.check();
+        }
+        world.check();
+        assert!(!world.commit(&[9]), "still full");
+        world.step(&Step::Full(None));
+        assert!(world.commit(&[9]), "resumes");
+        world.step(&Step::PowerLoss(u64::from(room)));
+        world.check();
+    }
+}
+
+#[test]
+fn a_failed_sync_counts_for_nothing_and_is_not_believed_later() {
+    let mut world = World::run(&[Step::Commit(vec![9, 12]), Step::SyncFails(true)]);
+    assert!(!world.commit(&[9, 0, 18]));
+    assert!(!world.roll());
+    world.check();
+    world.step(&Step::SyncFails(false));
+    assert!(world.commit(&[]), "the same batch again");
+    world.step(&Step::PowerLoss(3));
+    world.check();
+}
+
+#[test]
+fn the_reserve_is_left_alone() {
+    let disk = crate::SimDisk::new();
+    let mut config = world::config();
+    config.disk_reserve_bytes = 10_000;
+    let recovered = super::Journal::open(std::sync::Arc::new(disk.clone()), config).unwrap();
+    let mut journal = recovered.journal;
+    disk.set_space_left(Some(9_999));
+    let refused = journal.commit(&[crate::fixture::host_event(1)], &super::NoTables);
+    assert!(matches!(refused, Err(super::CommitError::Reserve { free_bytes: 9_999, .. })));
+    disk.set_space_left(Some(10_000));
+    journal.commit(&[crate::fixture::host_event(1)], &super::NoTables).unwrap();
+}

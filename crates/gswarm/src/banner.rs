@@ -1,0 +1,132 @@
+//! What a process says when it is ready: where it is, where its files are, what to do next.
+
+use std::net::SocketAddr;
+
+use crate::plan::{AgentPlan, HostPlan, UpPlan};
+use crate::units;
+
+/// For a host that listens at `addresses`.
+pub(crate) fn host(plan: &HostPlan, addresses: &[SocketAddr]) -> String {
+    let simulated = if plan.simulated { ", simulated devices only" } else { "" };
+    let places: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let budget = plan.retention.budget_bytes.map_or_else(
+        || "at most 10 GB or 5 % of the disk".to_owned(),
+        |bytes| format!("at most {}", units::bytes(bytes)),
+    );
+    let mut lines = vec![
+        format!("gswarm host {}{simulated}", env!("CARGO_PKG_VERSION")),
+        format!("  listening  {}", places.join(", ")),
+        format!(
+            "  data       {} ({}, kept {})",
+            plan.data_dir.display(),
+            budget,
+            units::span(plan.retention.keep)
+        ),
+        format!("  output     {}", plan.output_dir.display()),
+        format!(
+            "  sampling   every {} ms in sessions, every {} ms otherwise{}",
+            plan.settings.session_period.millis(),
+            plan.settings.base_period.millis(),
+            shown(plan.settings.bandwidth, plan.settings.nvlink),
+        ),
+    ];
+    if let Some(first) = addresses.first() {
+        // Every port serves it; people know it on the second one.
+        let page = addresses.get(1).unwrap_or(first);
+        lines.push(format!("  dashboard  http://{}/", browsable(*page)));
+        lines.extend(next_steps(plan, *first));
+    }
+    lines.join("\n")
+}
+
+/// For an agent that is about to dial its host.
+pub(crate) fn agent(plan: &AgentPlan) -> String {
+    let period = plan.period.map_or_else(
+        || "as the host says".to_owned(),
+        |period| format!("every {} ms or as the host says", period.millis()),
+    );
+    let mut lines = vec![
+        format!("gswarm agent {}, node `{}`", env!("CARGO_PKG_VERSION"), plan.node_name),
+        format!("  host       {}", plan.target),
+        format!("  devices    {}", plan.devices),
+        format!("  sampling   {period}{}", shown(plan.bandwidth, plan.nvlink)),
+        format!("  allows     {}", plan.allow),
+        format!("  state      {}", plan.state_dir.display()),
+    ];
+    if !plan.extra_metrics.is_empty() {
+        let names: Vec<&str> = plan.extra_metrics.iter().map(|metric| metric.name).collect();
+        lines.push(format!("  also       {}", names.join(", ")));
+    }
+    if let Some(library) = &plan.nvml_library {
+        lines.push(format!("  NVML       {}", library.display()));
+    }
+    if !plan.resilient {
+        lines.push("  ends when the connection is lost (--no-resilient)".to_owned());
+    }
+    lines.push("Ctrl-C stops it; records that were not sent yet wait on disk".to_owned());
+    lines.join("\n")
+}
+
+/// For the agents that share the host's process, and what to try first.
+pub(crate) fn up(plan: &UpPlan) -> String {
+    let names: Vec<&str> = plan.agents.iter().map(|agent| agent.node_name.as_str()).collect();
+    let mut lines = Vec::new();
+    if let Some(first) = plan.agents.first() {
+        lines.push(format!("  agents     {} ({})", names.join(", "), first.devices));
+    }
+    lines.push("try: gswarm status | gswarm nodes | gswarm profiler start --name first".to_owned());
+    lines.push("Ctrl-C stops everything; what was recorded stays".to_owned());
+    lines.join("\n")
+}
+
+fn next_steps(plan: &HostPlan, main: SocketAddr) -> Vec<String> {
+    let devices = if plan.simulated { " --devices sim:8xh100" } else { "" };
+    if !plan.insecure || plan.listen.is_loopback() {
+        let sim = if plan.simulated { " --sim" } else { "" };
+        vec![
+            "only this machine can connect; to open it to others, stop it and run".to_owned(),
+            format!("  gswarm host start{sim} --listen 0.0.0.0 --insecure"),
+            format!("next: gswarm join {}{devices}", short(main)),
+        ]
+    } else {
+        vec![
+            format!(
+                "!! INSECURE: everyone who reaches {main} can read the recording and stop sessions"
+            ),
+            "!! no encryption, no logins: only for networks you trust".to_owned(),
+            format!(
+                "next, on each machine: gswarm join {}:{}{devices}",
+                crate::paths::hostname(),
+                main.port()
+            ),
+        ]
+    }
+}
+
+/// What session files show besides the usual.
+const fn shown(bandwidth: bool, nvlink: bool) -> &'static str {
+    match (bandwidth, nvlink) {
+        (true, true) => "; PCIe and NVLink bandwidth shown",
+        (true, false) => "; PCIe bandwidth shown",
+        (false, true) => "; NVLink bandwidth shown",
+        (false, false) => "",
+    }
+}
+
+/// An address that means something in a browser on this machine.
+fn browsable(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        format!("localhost:{}", address.port())
+    } else {
+        address.to_string()
+    }
+}
+
+/// The port is only worth a word when it is not the usual one.
+fn short(address: SocketAddr) -> String {
+    if address.port() == gswarm_api::DEFAULT_PORT {
+        "localhost".to_owned()
+    } else {
+        format!("localhost:{}", address.port())
+    }
+}

@@ -1,0 +1,18 @@
+//! The command lines `gswarm` and `gsprof`.
+
+mod args;
+mod cmd;
+mod config;
+mod paths;
+mod plan;
+mod serve;
+mod banner;
+mod process;
+mod ports;
+mod logs;
+mod clock;
+mod output;
+mod units;
+mod fault;
+
+pub use cmd::{main_gsprof, main_gswarm};

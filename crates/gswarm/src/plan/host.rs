@@ -1,0 +1,179 @@
+//! From flags and settings to a host's plan.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use gswarm_types::{Micros, Period};
+
+use super::{HostPlan, HostSettings, Retention};
+use crate::args::host::{ListenArgs, RecorderArgs};
+use crate::config::Settings;
+use crate::fault::Fault;
+use crate::paths::Home;
+
+/// What `host start` and `up` ask for.
+#[derive(Debug)]
+pub(crate) struct HostWish<'a> {
+    pub(crate) listen: &'a ListenArgs,
+    pub(crate) recorder: &'a RecorderArgs,
+    pub(crate) simulated: bool,
+}
+
+impl HostPlan {
+    pub(crate) fn new(
+        wish: &HostWish<'_>,
+        settings: &Settings,
+        home: &Home,
+    ) -> anyhow::Result<Self> {
+        let HostWish { listen, recorder, simulated } = *wish;
+        let insecure = listen.insecure || settings.switch("security.insecure");
+        let address = listen
+            .listen
+            .or_else(|| settings.get("host.listen"))
+            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        if !address.is_loopback() && !insecure {
+            return Err(refuse_open(address).into());
+        }
+        let output_dir = recorder.output_dir.clone().or_else(|| settings.path("host.output_dir"));
+        Ok(Self {
+            listen: address,
+            ports: ports(listen, settings),
+            data_dir: data_dir(recorder.data_dir.as_deref(), simulated, settings, home)?,
+            output_dir: absolute(&output_dir.unwrap_or_else(|| PathBuf::from(".")))?,
+            settings: HostSettings {
+                base_period: pick(recorder.base_freq, settings, "host.base_freq", Period::BASE),
+                session_period: pick(
+                    recorder.freq,
+                    settings,
+                    "profiling.default_frequency",
+                    Period::SESSION,
+                ),
+                bandwidth: recorder.enable_bandwidth
+                    || settings.switch("profiling.enable_bandwidth"),
+                nvlink: recorder.enable_nvlink || settings.switch("profiling.enable_nvlink"),
+            },
+            retention: Retention {
+                budget_bytes: recorder.budget.or_else(|| settings.bytes("store.budget")),
+                keep: recorder
+                    .keep
+                    .or_else(|| settings.span("store.keep"))
+                    .unwrap_or(Micros::from_secs(86_400)),
+            },
+            simulated,
+            insecure,
+        })
+    }
+}
+
+/// The recording's directory: flag, `store.data_dir`, default.
+pub(crate) fn data_dir(
+    flag: Option<&Path>,
+    simulated: bool,
+    settings: &Settings,
+    home: &Home,
+) -> anyhow::Result<PathBuf> {
+    let configured = || settings.path("store.data_dir").map(|path| own_directory(path, simulated));
+    let path = flag.map(Path::to_path_buf).or_else(configured);
+    absolute(&path.unwrap_or_else(|| home.data_dir(simulated)))
+}
+
+/// Simulated data never shares a directory with real data unless a flag names it.
+fn own_directory(path: PathBuf, simulated: bool) -> PathBuf {
+    if !simulated {
+        return path;
+    }
+    let mut name = path.into_os_string();
+    name.push("-sim");
+    name.into()
+}
+
+pub(super) fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    let path = std::path::absolute(path)
+        .with_context(|| format!("cannot tell where `{}` is", path.display()))?;
+    // `std::path::absolute` keeps the dot of the working directory.
+    Ok(path.components().collect())
+}
+
+fn pick(flag: Option<Period>, settings: &Settings, key: &str, default: Period) -> Period {
+    flag.or_else(|| settings.period(key)).unwrap_or(default)
+}
+
+/// The main port first, each once, without those that are off.
+fn ports(args: &ListenArgs, settings: &Settings) -> Vec<u16> {
+    let main = args.port.unwrap_or_else(|| settings.main_port());
+    let mut ports = vec![main];
+    if !(args.single_port || settings.switch("host.single_port")) {
+        for (flag, key) in
+            [(args.http_port, "host.http_port"), (args.model_port, "host.model_port")]
+        {
+            let port = flag.or_else(|| settings.get(key)).unwrap_or(0);
+            if port != 0 && !ports.contains(&port) {
+                ports.push(port);
+            }
+        }
+    }
+    ports
+}
+
+fn refuse_open(address: IpAddr) -> Fault {
+    Fault::not_now(format!(
+        "listening on {address} would let everyone who reaches this machine read the recording and \
+         stop sessions, without encryption and without logins"
+    ))
+    .hint("add --insecure if the network is trusted, or leave --listen out to serve this machine only")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Environment;
+
+    fn plan(listen: &ListenArgs, environment: &Environment) -> anyhow::Result<HostPlan> {
+        let home = Home::find(environment);
+        let settings = Settings::load(environment, home.root(), None).unwrap();
+        let recorder = RecorderArgs::default();
+        HostPlan::new(&HostWish { listen, recorder: &recorder, simulated: false }, &settings, &home)
+    }
+
+    #[track_caller]
+    fn check_ports(listen: &ListenArgs, variables: &Environment, expected: &[u16]) {
+        assert_eq!(plan(listen, variables).unwrap().ports, expected);
+    }
+
+    #[test]
+    fn ports_once_and_the_main_one_first() {
+        let home = Environment::from([("GSWARM_HOME", "/nowhere")]);
+        let listen = ListenArgs::default;
+        check_ports(&listen(), &home, &[8090, 8091, 9010]);
+        check_ports(&ListenArgs { http_port: Some(0), ..listen() }, &home, &[8090, 9010]);
+        check_ports(&ListenArgs { http_port: Some(8090), ..listen() }, &home, &[8090, 9010]);
+        check_ports(&ListenArgs { single_port: true, ..listen() }, &home, &[8090]);
+        check_ports(&ListenArgs { port: Some(0), single_port: true, ..listen() }, &home, &[0]);
+        let moved =
+            Environment::from([("GSWARM_HOME", "/nowhere"), ("GSWARM_CLUSTER__PORT", "7000")]);
+        check_ports(&listen(), &moved, &[7000, 8091, 9010]);
+    }
+
+    #[test]
+    fn open_listeners_need_the_word() {
+        let home = Environment::from([("GSWARM_HOME", "/nowhere")]);
+        let open = ListenArgs { listen: Some([0, 0, 0, 0].into()), ..ListenArgs::default() };
+        assert!(plan(&open, &home).unwrap_err().to_string().contains("0.0.0.0"));
+        assert!(plan(&ListenArgs { insecure: true, ..open }, &home).unwrap().insecure);
+    }
+
+    #[test]
+    fn simulated_data_has_its_own_directory() {
+        let variables = [("GSWARM_HOME", "/h"), ("GSWARM_STORE__DATA_DIR", "/d")];
+        let environment = Environment::from(variables);
+        let home = Home::find(&environment);
+        let settings = Settings::load(&environment, home.root(), None).unwrap();
+        let dir = |flag: Option<&str>, simulated| {
+            data_dir(flag.map(Path::new), simulated, &settings, &home).unwrap()
+        };
+        assert_eq!(dir(None, false), Path::new("/d"));
+        assert_eq!(dir(None, true), Path::new("/d-sim"));
+        assert_eq!(dir(Some("/f"), true), Path::new("/f"));
+    }
+}
