@@ -23,6 +23,8 @@ pub struct Source {
     pending: IntervalSet,
     /// Host time of the newest record: times do not run backwards.
     last_time: Micros,
+    #[serde(skip)]
+    pending_time: Option<Micros>,
     last: Option<LastStored>,
     #[serde(skip)]
     pending_last: Option<LastStored>,
@@ -135,9 +137,10 @@ impl Intake {
             .last()
             .map_or(0, |i| i.last)
             .max(source.pending.last().map_or(0, |i| i.last));
-        let time = if record.seq > newest { time.max(source.last_time) } else { time };
+        let last_time = source.pending_time.map_or(source.last_time, |t| t.max(source.last_time));
+        let time = if record.seq > newest { time.max(last_time) } else { time };
         let time = time.min(receipt);
-        source.last_time = source.last_time.max(time);
+        source.pending_time = Some(last_time.max(time));
         if source.pending.is_empty() {
             self.touched.push(key);
         }
@@ -156,6 +159,7 @@ impl Intake {
                 let pending = std::mem::take(&mut source.pending);
                 source.stored.merge(&pending);
                 source.last = source.pending_last.take().or(source.last);
+                source.last_time = source.pending_time.take().unwrap_or(source.last_time);
             }
         }
     }
@@ -166,6 +170,7 @@ impl Intake {
             if let Some(source) = self.sources.get_mut(&key) {
                 source.pending = IntervalSet::default();
                 source.pending_last = None;
+                source.pending_time = None;
             }
         }
     }

@@ -23,6 +23,7 @@ use gswarm_core::{Health, Intake, NameBook, SessionBook};
 use gswarm_store::Disk;
 use gswarm_store::entry::{Entry, HostEvent};
 use gswarm_store::journal::Journal;
+use gswarm_store::log::Damage;
 use gswarm_store::reader::Reader;
 use gswarm_types::{Event, EventKind, Micros, NodeId, SessionId, Severity};
 use rand::RngExt;
@@ -176,6 +177,18 @@ impl Recorder {
         let time = self.time.now();
         self.batch.push(Entry::HostEvent(HostEvent { time, node, event: event.clone() }), 160);
         self.remember_event(time, node, event);
+    }
+
+    /// Names what could not be read and was set aside.
+    fn damaged(&mut self, damage: &[Damage]) {
+        self.quarantined += damage.len() as u64;
+        for place in damage {
+            let message = format!(
+                "segment {} is damaged at byte {} ({} bytes): set aside, the rest was kept",
+                place.segment, place.offset, place.bytes
+            );
+            self.event(None, EventKind::StoreDamaged, Severity::Error, message);
+        }
     }
 
     fn remember_event(&mut self, time: Micros, node: Option<NodeId>, event: Event) {

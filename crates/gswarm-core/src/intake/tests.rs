@@ -65,7 +65,10 @@ fn a_failed_commit_counts_for_nothing() {
     let mut intake = Intake::default();
     admit(&mut intake, 1);
     intake.abort();
-    assert!(is_new(admit(&mut intake, 1)));
+    let offset = ClockOffset::Measured(Micros(0));
+    let earlier = intake.admit(node(), &plain(1), 0, offset, Micros(1_000_000));
+    let Admission::Store { time, .. } = earlier else { panic!("not stored") };
+    assert_eq!(time, Micros(100), "the time of the batch that failed is forgotten");
     intake.commit();
     assert_eq!(intake.source(node(), RUN).unwrap().last_stored().unwrap().seq, 1);
 }

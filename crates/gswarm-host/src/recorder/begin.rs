@@ -11,7 +11,7 @@ use gswarm_store::entry::Entry;
 use gswarm_store::journal::{Journal, JournalConfig, OpenError, Recovered};
 use gswarm_store::reader::Reader;
 use gswarm_store::session_file::{self, SessionFiles};
-use gswarm_types::{EventKind, Micros, SessionSpec, Severity, StorageId};
+use gswarm_types::{Micros, SessionSpec, StorageId};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::{mpsc, watch};
@@ -217,7 +217,7 @@ fn assemble(
         stopping: HashMap::new(),
         events: VecDeque::new(),
         counters: Counters::default(),
-        quarantined: recovered.damage.len() as u64,
+        quarantined: 0,
         over_budget: false,
         random,
         next_flush: 0,
@@ -232,13 +232,7 @@ fn assemble(
         let node = node.map(|id| recorder.node_name(id));
         recorder.events.push_back(LiveEvent { time, node, event });
     }
-    for damage in &recovered.damage {
-        let message = format!(
-            "segment {} is damaged at byte {} ({} bytes): set aside, the rest was kept",
-            damage.segment, damage.offset, damage.bytes
-        );
-        recorder.event(None, EventKind::StoreDamaged, Severity::Error, message);
-    }
+    recorder.damaged(&recovered.damage);
     if recovered.torn_bytes > 0 || recovered.lines_rewritten > 0 || rebuilt > 0 {
         tracing::info!(
             torn_bytes = recovered.torn_bytes,

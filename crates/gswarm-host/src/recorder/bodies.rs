@@ -58,6 +58,7 @@ impl Recorder {
                 drop(reply.send(resolved.map(|nodes| self.series_query(nodes))));
             },
             Call::Exported(id, exported) => self.exported(id, exported).await,
+            Call::Damaged(damage) => self.damaged(&damage),
             Call::StopHost(reply) => {
                 self.stop_wish.send_replace(true);
                 let _gone = reply.send(());

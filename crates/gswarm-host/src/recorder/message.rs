@@ -10,6 +10,7 @@ use gswarm_api::body::{
 };
 use gswarm_core::{ClockOffset, Listed};
 use gswarm_store::export::ExportInput;
+use gswarm_store::log::Damage;
 use gswarm_types::{
     AllowSet, Incarnation, Micros, NodeId, NodeName, Period, Record, SessionId, StorageId, Table,
     TableDigest,
@@ -167,5 +168,7 @@ pub(crate) enum Call {
     },
     /// An export that the recorder asked for is done.
     Exported(SessionId, Exported),
+    /// Sealing found lines that cannot be read.
+    Damaged(Vec<Damage>),
     StopHost(Reply<()>),
 }

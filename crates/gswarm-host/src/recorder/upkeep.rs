@@ -3,13 +3,14 @@
 use gswarm_core::{HealthChange, RetentionPlan, RetentionRules, SegmentFacts};
 use gswarm_store::Disk;
 use gswarm_store::catalog::{Catalog, SegmentMeta, SegmentState};
+use gswarm_store::log::Damage;
 use gswarm_store::{log, sealed};
 use gswarm_types::{EventKind, Micros, Severity, StorageId};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-use super::Recorder;
+use super::{Call, Recorder};
 
 /// Seconds between looks at retention.
 const RETENTION_TICKS: u64 = 60;
@@ -81,9 +82,15 @@ impl Recorder {
         let disk = self.disk.clone();
         let dir = self.config.data_dir.join("journal");
         let storage = self.storage;
+        let calls = self.calls.clone();
         self.sealing = Some(tokio::task::spawn_blocking(move || {
             for meta in closed {
-                seal_one(&disk, &dir, &catalog, &meta, storage);
+                let damage = seal_one(&disk, &dir, &catalog, &meta, storage);
+                if !damage.is_empty()
+                    && let Some(calls) = calls.upgrade()
+                {
+                    let _stopping = calls.blocking_send(Call::Damaged(damage));
+                }
             }
         }));
     }
@@ -159,12 +166,12 @@ fn seal_one(
     catalog: &Catalog,
     meta: &SegmentMeta,
     storage: StorageId,
-) {
+) -> Vec<Damage> {
     let prepared = match sealed::prepare(disk.as_ref(), dir, meta, storage) {
         Ok(prepared) => prepared,
         Err(error) => {
             tracing::warn!(segment = meta.number, %error, "segment stays as it is");
-            return;
+            return Vec::new();
         },
     };
     let done = catalog
@@ -178,8 +185,9 @@ fn seal_one(
         ),
         Some(Err(error)) => tracing::warn!(segment = meta.number, %error, "segment not sealed"),
         // Somebody reads it: next time.
-        None => {},
+        None => return Vec::new(),
     }
+    prepared.damage
 }
 
 fn remove_segment(disk: &dyn Disk, dir: &Path, meta: &SegmentMeta) -> std::io::Result<()> {

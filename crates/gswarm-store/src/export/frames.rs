@@ -253,6 +253,13 @@ impl GpuState {
                     self.memory_stat.add(value);
                 }
             },
+            Field::MemoryPercent => {
+                self.memory_used = held;
+                self.memory_total = Held { value: Some(100.0), ..held };
+                if let Some(value) = held.value {
+                    self.memory_stat.add(value);
+                }
+            },
             Field::PcieRx => self.pcie_rx = held,
             Field::PcieTx => self.pcie_tx = held,
             Field::NvlinkRx => self.nvlink_rx = held,
@@ -270,7 +277,9 @@ impl GpuState {
             Field::NodeMemoryUsed
             | Field::NodeMemoryTotal
             | Field::NodeDiskUsed
-            | Field::NodeDiskTotal => {},
+            | Field::NodeDiskTotal
+            | Field::NodeMemoryPercent
+            | Field::NodeDiskPercent => {},
         }
     }
 }
@@ -283,6 +292,20 @@ impl NodeState {
                 self.memory_total = held;
                 if let Some(value) = percent(self.memory_used.value, held.value) {
                     self.memory_stat.add(value);
+                }
+            },
+            Field::NodeMemoryPercent => {
+                self.memory_used = held;
+                self.memory_total = Held { value: Some(100.0), ..held };
+                if let Some(value) = held.value {
+                    self.memory_stat.add(value);
+                }
+            },
+            Field::NodeDiskPercent => {
+                self.disk_used = held;
+                self.disk_total = Held { value: Some(100.0), ..held };
+                if let Some(value) = held.value {
+                    self.disk_stat.add(value);
                 }
             },
             Field::NodeDiskUsed => self.disk_used = held,

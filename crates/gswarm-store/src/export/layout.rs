@@ -14,6 +14,8 @@ pub(super) enum Field {
     Util,
     MemoryUsed,
     MemoryTotal,
+    /// From sources that give no bytes.
+    MemoryPercent,
     PcieRx,
     PcieTx,
     NvlinkRx,
@@ -25,23 +27,28 @@ pub(super) enum Field {
     NodeMemoryTotal,
     NodeDiskUsed,
     NodeDiskTotal,
+    NodeMemoryPercent,
+    NodeDiskPercent,
 }
 
-const GPU_FIELDS: [(&str, Field); 8] = [
+const GPU_FIELDS: [(&str, Field); 9] = [
     ("gpu_utilization", Field::Util),
     ("memory_used_bytes", Field::MemoryUsed),
     ("memory_total_bytes", Field::MemoryTotal),
+    ("memory_used_percent", Field::MemoryPercent),
     ("pcie_rx_bytes_per_second", Field::PcieRx),
     ("pcie_tx_bytes_per_second", Field::PcieTx),
     ("nvlink_rx_bytes_per_second", Field::NvlinkRx),
     ("nvlink_tx_bytes_per_second", Field::NvlinkTx),
     ("power_milliwatts", Field::Power),
 ];
-const NODE_FIELDS: [(&str, Field); 4] = [
+const NODE_FIELDS: [(&str, Field); 6] = [
     ("node_memory_used_bytes", Field::NodeMemoryUsed),
     ("node_memory_total_bytes", Field::NodeMemoryTotal),
     ("node_disk_used_bytes", Field::NodeDiskUsed),
     ("node_disk_total_bytes", Field::NodeDiskTotal),
+    ("node_memory_used_percent", Field::NodeMemoryPercent),
+    ("node_disk_used_percent", Field::NodeDiskPercent),
 ];
 
 /// One GPU of the session.

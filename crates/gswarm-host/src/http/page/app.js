@@ -356,7 +356,7 @@ function buildRows(node) {
   node.view.body.replaceChildren(...node.gpus.map((gpu) => gpu.view.row));
   node.view.table.hidden = node.gpus.length === 0;
   // Keeps the scroll bar still while sections outside the view are not laid out.
-  node.view.section.style.containIntrinsicSize = `auto ${46 + node.gpus.length * 27}px`;
+  node.view.section.style.containIntrinsicSize = `auto ${25 + node.gpus.length * 27}px`;
 }
 
 function buildRow(gpu) {
@@ -481,7 +481,7 @@ function paintPast(path, history) {
     }
     const x = HISTORY_POINTS - history.length + position;
     const y = 100 - Math.min(100, Math.max(0, value));
-    shape += `${pen}${x - 1} ${y.toFixed(0)}`;
+    shape += `${pen}${x} ${y.toFixed(0)}`;
     // A lone point after a gap still shows: round caps draw a line of no length.
     if (pen === 'M') shape += 'h0';
     pen = 'L';

@@ -1,0 +1,207 @@
+//! Hosts and agents come, go, come back, and are stopped one by one.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+
+use gswarm_api::body::NodeHealth;
+use serde_json::Value;
+
+use crate::file::Records;
+use crate::process::{Detached, is_alive};
+use crate::site::{Site, run_file};
+
+const HOST: &str = "gswarm host start --port 8090 --single-port";
+const JOIN: &str = "gswarm join localhost:8090";
+
+#[test]
+fn an_agent_may_come_before_its_host() {
+    let site = Site::simulated();
+    let agent = site.agent(JOIN, 1);
+    site.until("the agent to say that it waits", || {
+        agent.log().contains("no host at localhost:").then_some(())
+    });
+    let _host = site.host(HOST);
+    site.connected(1);
+    let begin = site.ask(async |host| host.status().await).unwrap();
+    agent.interrupt(&site.runtime);
+    site.run("gswarm profiler capture --from 5m --name early").worked();
+    site.run("gswarm profiler export --name early --format jsonl -o early.jsonl").worked();
+    let mut records = Records::read(&site.work().join("early.jsonl"));
+    // Today the time before the recording began is called `expired`, as if it had been there.
+    records.gaps.retain(|gap| gap["reason"] != "expired");
+    records.check_whole();
+    assert_eq!(records.incarnations.len(), 1);
+    // What was measured before there was a host stands at its own time.
+    let started = gswarm_api::timestamp::parse_rfc3339(&begin.started_at).unwrap().0;
+    let early = records.rows().filter(|row| row.time_us < started).count();
+    assert!(early >= 2, "{early} records before {}", begin.started_at);
+    assert!(records.rows().any(|row| row.time_us > started));
+    assert_eq!(records.rows().last().map(|row| &*row.kind), Some("end"));
+}
+
+#[test]
+fn a_host_comes_back_on_its_ports() {
+    let site = Site::simulated();
+    let line = "gswarm host start --port 8090 --http-port 8091 --model-port 0 --freq 200";
+    let host = site.host(line);
+    let mut agents = [site.agent(JOIN, 1), site.agent(JOIN, 2)];
+    let before = site.connected(2);
+    site.run("gswarm profiler start --name goes_on").worked();
+    site.frames("goes_on", 2);
+    host.interrupt(&site.runtime);
+    assert_eq!(run_file(&site.data()), None);
+    site.run("gswarm status").failed(9, "no gswarm host answers");
+    let _host = site.host(line);
+    let after = site.connected(2);
+    let ids = |nodes: &[gswarm_api::body::NodeBody]| -> Vec<(String, String)> {
+        nodes.iter().map(|node| (node.name.clone(), node.node_id.clone())).collect()
+    };
+    assert_eq!(ids(&before), ids(&after));
+    let session = site.ask(async |host| host.session("goes_on").await).unwrap();
+    assert!(session.active);
+    site.frames("goes_on", session.frame_count + 2);
+    agents.iter_mut().for_each(crate::process::Process::check_running);
+    site.run("gswarm profiler stop --name goes_on").worked();
+    site.run("gswarm profiler export --name goes_on --format jsonl -o all.jsonl").worked();
+    let records = Records::read(&site.work().join("all.jsonl"));
+    assert!(records.gaps.is_empty(), "{:#?}", records.gaps);
+    assert_eq!(records.incarnations.len(), 2);
+    for rows in records.incarnations.values() {
+        let seqs: Vec<u64> = rows.iter().map(|row| row.seq).collect();
+        assert!(seqs.is_sorted_by(|a, b| a + 1 == *b), "{seqs:?}");
+    }
+}
+
+#[test]
+fn a_data_directory_has_one_host() {
+    let site = Site::simulated();
+    let mut host = site.host(HOST);
+    let second = site.run("gswarm host start --port 0 --single-port");
+    let said = second.failed(6, "a host already records into");
+    assert!(said.contains(&format!("pid {}", host.pid())), "{said}");
+    assert!(said.contains(&site.port().to_string()), "{said}");
+    // Also for a host that does not see the run file of the first one.
+    let run = fs::read(site.data().join("run.json")).unwrap();
+    fs::remove_file(site.data().join("run.json")).unwrap();
+    let said = site.run("gswarm host start --port 0 --single-port").failed(6, "data-sim");
+    assert!(said.contains(&host.pid().to_string()), "{said}");
+    fs::write(site.data().join("run.json"), run).unwrap();
+    host.check_running();
+    // Nor does an agent share its state.
+    let mut agent = site.agent(JOIN, 1);
+    site.connected(1);
+    let other = site.agent(JOIN, 1);
+    let pid = format!("pid {}", agent.pid());
+    let (status, said) = other.ended(&site.runtime);
+    assert_eq!(status.code(), Some(6), "{said}");
+    assert!(said.contains("`node1` already runs here") && said.contains(&pid), "{said}");
+    agent.check_running();
+}
+
+#[test]
+fn a_port_in_use_names_its_owner() {
+    let site = Site::simulated();
+    let host = site.host(HOST);
+    let elsewhere = "gswarm host start --port 8090 --single-port --data-dir other";
+    let said = site.run(elsewhere).failed(6, "is in use by a gswarm host, version ");
+    assert!(said.contains(&format!("(pid {})", host.pid())), "{said}");
+    let _stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, site.http_port())).unwrap();
+    let line = "gswarm host start --port 8091 --single-port --data-dir other";
+    let said = site.run(line).failed(6, &format!("port {} is in use by `", site.http_port()));
+    assert!(said.contains(&format!("(pid {})", std::process::id())), "{said}");
+}
+
+#[test]
+fn only_what_is_meant_is_stopped() {
+    let site = Site::simulated();
+    let mine = site.root().join("mine");
+    let theirs = site.root().join("theirs");
+    let (mine_text, theirs_text) = (mine.display(), theirs.display());
+    let first = site.host_in(&format!("{HOST} --data-dir {mine_text}"), &mine);
+    let line = format!("gswarm host start --port 8091 --single-port --data-dir {theirs_text}");
+    let mut second = site.host_in(&line, &theirs);
+    let agent = site.agent(JOIN, 1);
+    let mut stays = site.agent(JOIN, 2);
+    site.connected(2);
+
+    site.run("gswarm host stop").failed(5, "no host runs in");
+    site.run("gswarm client disconnect").failed(2, "several agents run here: node1, node2");
+    site.run("gswarm client disconnect -n node3").failed(5, "no agent `node3` runs");
+    site.run("gswarm client disconnect -n node1").worked();
+    let (status, _) = agent.ended(&site.runtime);
+    assert!(status.success());
+    stays.check_running();
+    let health = |name: &str| site.ask(async |host| host.node(name).await).unwrap().health;
+    site.until("node1 to be known as stopped", || {
+        (health("node1") == NodeHealth::Stopped).then_some(())
+    });
+    assert_eq!(health("node2"), NodeHealth::Healthy);
+
+    let said = site.run(&format!("gswarm host stop --data-dir {mine_text}")).worked();
+    assert_eq!(said, format!("host stopped (process {})\n", first.pid()));
+    let (status, _) = first.ended(&site.runtime);
+    assert!(status.success());
+    second.check_running();
+    stays.check_running();
+    site.run(&format!("gswarm host stop --data-dir {mine_text}")).failed(5, "no host runs in");
+    // What a killed host left behind names nobody.
+    second.kill();
+    assert!(run_file(&theirs).is_some());
+    site.run(&format!("gswarm host stop --data-dir {theirs_text}")).failed(5, "no host runs in");
+    stays.check_running();
+}
+
+#[test]
+fn gsprof_exit_stops_the_head() {
+    let site = Site::simulated();
+    let host = site.host("gsprof start --port 8090 --http-port 8091");
+    site.run("gsprof exit localhost:8091").worked();
+    assert!(host.ended(&site.runtime).0.success());
+}
+
+#[test]
+fn in_the_background() {
+    let site = Site::simulated();
+    let detached = |line: &str| {
+        let said = site.run(&format!("{line} --json")).worked();
+        let body: Value = serde_json::from_str(&said).unwrap();
+        let pid = u32::try_from(body["pid"].as_u64().unwrap()).unwrap();
+        Detached::new(pid, site.root())
+    };
+    let host = detached("gswarm host start --port 8090 --single-port --background");
+    let status = site.run("gswarm host status").worked();
+    assert!(status.contains(&site.port().to_string()), "{status}");
+    site.run("gswarm host start --port 0 --single-port --background")
+        .failed(6, &format!("pid {}", host.pid));
+    let agent = detached(&format!("{JOIN} -n node1 --devices sim:8xh100,seed=1 --background"));
+    site.connected(1);
+    let status = site.run("gswarm client status").worked();
+    assert!(status.contains("node1") && status.contains(&agent.pid.to_string()), "{status}");
+    site.run("gswarm client disconnect").worked();
+    assert!(!is_alive(agent.pid));
+    assert!(is_alive(host.pid));
+    site.run("gswarm host stop").worked();
+    assert!(!is_alive(host.pid));
+    // What goes wrong in the background is said in the foreground.
+    let _stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, site.port())).unwrap();
+    site.run("gswarm host start --port 8090 --single-port --background")
+        .failed(6, &format!("port {} is in use", site.port()));
+}
+
+#[test]
+fn up_with_any_port() {
+    let site = Site::simulated();
+    let line = "gswarm up --sim --nodes 3 --port 0 --single-port";
+    let up = site.host(line);
+    let run = run_file(&site.data()).unwrap();
+    let address = run["addresses"][0].as_str().unwrap();
+    assert_eq!(run["addresses"].as_array().map(Vec::len), Some(1));
+    assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
+    site.until("24 GPUs", || {
+        let said = site.run(&format!("gswarm status --host {address} --json")).worked();
+        let status: Value = serde_json::from_str(&said).unwrap();
+        (status["gpus_total"] == 24).then_some(())
+    });
+    site.run(&format!("gswarm profiler start --host {address} --name first --for 1s")).worked();
+    up.interrupt(&site.runtime);
+}

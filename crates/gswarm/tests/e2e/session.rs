@@ -1,0 +1,172 @@
+//! Windows into the past, windows that close by themselves, filters, and every shape of export.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use gswarm_api::timestamp::parse_rfc3339;
+use serde_json::Value;
+
+use crate::file::{Frames, Records, strings};
+use crate::process::Process;
+use crate::site::{GPUS, Site};
+
+/// A host, two agents, and some seconds of recording.
+struct Cluster {
+    _processes: [Process; 3],
+    site: Site,
+}
+
+impl Cluster {
+    #[track_caller]
+    fn start() -> Self {
+        let site = Site::simulated();
+        let host = site.host("gswarm host start --port 8090 --single-port --freq 200");
+        let agents = [1, 2].map(|number| site.agent("gswarm join localhost:8090", number));
+        let [first, second] = agents;
+        site.until("some seconds of recording", || {
+            let nodes = site.connected(2);
+            nodes.iter().all(|node| node.records_stored >= 8).then_some(())
+        });
+        Self { site, _processes: [host, first, second] }
+    }
+
+    /// Records a session with these flags; gives its file.
+    #[track_caller]
+    fn record(&self, name: &str, flags: &str) -> Frames {
+        self.site.run(&format!("gswarm profiler start --name {name} {flags}")).worked();
+        self.site.frames(name, 3);
+        let said = self.site.run(&format!("gswarm profiler stop --name {name}")).worked();
+        let path = self.site.work().join(format!("{name}.json"));
+        assert_eq!(said.lines().last(), path.to_str());
+        Frames::read(&path)
+    }
+}
+
+#[track_caller]
+fn micros(time: &str) -> i64 {
+    parse_rfc3339(time).unwrap().0
+}
+
+#[test]
+fn windows_in_time() {
+    let cluster = Cluster::start();
+    let site = &cluster.site;
+    // `--since`: what was measured before the command was typed.
+    let late = cluster.record("late", "--since 5s");
+    let session = site.ask(async |host| host.session("late").await).unwrap();
+    let reach = micros(&session.created) - micros(&session.from);
+    assert!((4_900_000..=5_100_000).contains(&reach), "{reach} us");
+    assert_eq!(late.time("start_time"), session.from);
+    late.check(2 * GPUS);
+    let has_numbers = |frame: &&Value| frame["gpu_util"][0].is_number();
+    let before = |frame: &&Value| frame["time"].as_str().unwrap() < &*session.created;
+    assert!(late.frames().iter().filter(before).filter(has_numbers).count() >= 5);
+
+    // `--for`: it stops by itself. The host looks once a second, so the window is longer than asked.
+    site.run("gswarm profiler start --name short --for 2s").worked();
+    let short = site.until("the session to stop by itself", || {
+        let session = site.ask(async |host| host.session("short").await).unwrap();
+        (!session.active && session.output_file.is_some()).then_some(session)
+    });
+    let until = short.until.unwrap();
+    let length = micros(&until) - micros(&short.from);
+    assert!((2_000_000..=4_000_000).contains(&length), "{length} us");
+    let path = site.work().join("short.json");
+    assert_eq!(short.output_file.as_deref(), path.to_str());
+    let file = Frames::read(&path);
+    file.check(2 * GPUS);
+    assert_eq!(file.time("end_time"), until);
+    let periods = usize::try_from(length / 200_000).unwrap();
+    assert_eq!(file.frames().len(), periods);
+
+    // `capture`: a session that is already over.
+    let said = site.run("gswarm profiler capture --from 4s --to 1s --name past").worked();
+    let path = site.work().join("past.json");
+    assert_eq!(said.lines().last(), path.to_str());
+    let past = Frames::read(&path);
+    past.check(2 * GPUS);
+    assert_eq!(micros(past.time("end_time")) - micros(past.time("start_time")), 3_000_000);
+    site.run("gswarm profiler capture --from 1s --to 4s").failed(2, "end before it begins");
+}
+
+#[test]
+fn selections_and_columns() {
+    let cluster = Cluster::start();
+    let site = &cluster.site;
+    let one = cluster.record("one_node", "--nodes node2");
+    one.check(GPUS);
+    assert_eq!(one.nodes(), BTreeSet::from(["node2"]));
+    let some = cluster.record("some_gpus", "--nodes node1,node2 --gpus 0,5");
+    some.check(4);
+    let ids = strings(&some.frames()[0]["gpu_id"]).join(" ");
+    for part in ["node1:0:", "node1:5:", "node2:0:", "node2:5:"] {
+        assert!(ids.contains(part), "{ids}");
+    }
+    // What frames show follows the settings at the time of the start.
+    let shows = |name: &str, flags: &str| -> (bool, bool) {
+        let file = cluster.record(name, flags);
+        file.check(2 * GPUS);
+        let is_number = |cell: &Value| cell.is_number();
+        let bandwidth = file.frames().iter().any(|frame| is_number(&frame["dram_bandwidth"][0]));
+        let link = |frame: &Value| is_number(&frame["gpu_bandwidth"][0]["rx"]);
+        (bandwidth, file.frames().iter().any(link))
+    };
+    assert_eq!(shows("neither", ""), (false, false));
+    site.run("gswarm profiler enable-bandwidth").worked();
+    assert_eq!(shows("bandwidth", ""), (true, false));
+    site.run("gswarm profiler enable-nvlink").worked();
+    assert_eq!(shows("both", ""), (true, true));
+    site.run("gswarm profiler disable-bandwidth").worked();
+    assert_eq!(shows("links", ""), (false, true));
+    site.run("gswarm profiler disable-nvlink").worked();
+    assert_eq!(shows("asked", "--enable-bandwidth"), (true, false));
+    let extra = cluster.record("extra", "-r sm_activity --tag nightly --note warm");
+    assert_eq!(extra.json["tags"][0], "nightly");
+    assert_eq!(extra.json["note"], "warm");
+    let cells = &extra.frames()[0]["extra_metrics"]["sm_activity"];
+    assert_eq!(cells.as_array().map(Vec::len), Some(2 * GPUS));
+}
+
+#[test]
+fn every_shape_of_export() {
+    let cluster = Cluster::start();
+    let site = &cluster.site;
+    let stopped = cluster.record("run1", "");
+    let export = |format: &str, file: &str| {
+        let line = format!("gswarm profiler export --name run1 --format {format} -o {file}");
+        site.run(&line).worked();
+        fs::read(site.work().join(file)).unwrap()
+    };
+    export("json", "again.json");
+    let again = Frames::read(&site.work().join("again.json"));
+    again.check(2 * GPUS);
+    assert_eq!(again.json["frames"], stopped.json["frames"]);
+
+    let legacy: Value = serde_json::from_slice(&export("legacy-json", "legacy.json")).unwrap();
+    let frames = legacy["frames"].as_array().unwrap();
+    assert_eq!(frames.len(), stopped.frames().len());
+    assert!(frames.iter().all(|frame| strings(&frame["gpu_id"]).len() == 2 * GPUS));
+    assert_eq!(legacy["summary_by_device"].as_object().map(serde_json::Map::len), Some(2 * GPUS));
+
+    export("jsonl", "run1.jsonl");
+    let records = Records::read(&site.work().join("run1.jsonl"));
+    assert!(records.gaps.is_empty());
+    assert_eq!(records.incarnations.len(), 2);
+    assert!(records.rows().filter(|row| row.kind == "values").count() >= 6);
+
+    let parquet = export("parquet", "run1.parquet");
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1") && parquet.len() > 1_000);
+
+    // To standard output, never over a file, and over it when told so.
+    let line = "gswarm profiler export --name run1 --format jsonl";
+    let piped = site.run(&format!("{line} -o -")).worked();
+    assert!(piped == fs::read_to_string(site.work().join("run1.jsonl")).unwrap());
+    site.run(&format!("{line} -o again.json")).failed(6, "`again.json` exists");
+    site.run(&format!("{line} -o again.json --force")).worked();
+    assert!(piped == fs::read_to_string(site.work().join("again.json")).unwrap());
+    for file in site.files() {
+        assert!(!file.contains("part"), "{file}");
+    }
+    let said = site.run("gswarm profiler analyze --data run1.json").worked();
+    assert!(said.contains("node2:7:"), "{said}");
+}
