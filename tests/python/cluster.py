@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,15 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
 
 
-def program(name="gswarm"):
-    """The binary under test: GSWARM_BIN (or one beside it), else the newest build."""
+def program():
+    """The binary under test: GSWARM_BIN, else the newest build."""
     given = os.environ.get("GSWARM_BIN")
     if given:
-        return str(Path(given).resolve().with_name(name))
+        return str(Path(given).resolve())
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    built = [path for path in (target / "release" / name, target / "debug" / name) if path.is_file()]
+    built = [path for kind in ("release", "debug") if (path := target / kind / "gswarm").is_file()]
     if not built:
-        raise FileNotFoundError(f"no `{name}` was built: cargo build -p gswarm, or set GSWARM_BIN")
+        raise FileNotFoundError("gswarm was not built: cargo build -p gswarm, or set GSWARM_BIN")
     return str(max(built, key=lambda path: path.stat().st_mtime).resolve())
 
 
@@ -222,3 +223,13 @@ def start_host(directory, *arguments, ports=None):
     except BaseException:
         process.stop()
         raise
+
+
+@contextmanager
+def running(directory, *arguments, **more):
+    """A host that ends with the block."""
+    host = start_host(directory, *arguments, **more)
+    try:
+        yield host
+    finally:
+        host.stop()

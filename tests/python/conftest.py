@@ -14,15 +14,6 @@ import cluster
 HERE = Path(__file__).resolve().parent
 
 
-@contextmanager
-def running(directory, *arguments, **more):
-    host = cluster.start_host(directory, *arguments, **more)
-    try:
-        yield host
-    finally:
-        host.stop()
-
-
 @pytest.fixture
 def host_of(tmp_path):
     """Starts hosts for one test: `host_of("--sim")`."""
@@ -40,7 +31,7 @@ def host_of(tmp_path):
 @pytest.fixture(scope="module")
 def sim_host(tmp_path_factory):
     """A simulated host with the nodes `alpha` and `beta`, two GPUs each; shared by one file."""
-    with running(tmp_path_factory.mktemp("sim"), "--sim") as host:
+    with cluster.running(tmp_path_factory.mktemp("sim"), "--sim") as host:
         host.join_all(["alpha", "beta"])
         yield host
 

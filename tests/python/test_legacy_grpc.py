@@ -7,7 +7,7 @@ import time
 
 import grpc
 import pytest
-from cluster import eventually, strict_json
+from cluster import eventually, running, strict_json
 
 UPDATES = 30
 PACE_S = 0.1
@@ -104,8 +104,6 @@ def records(text):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory, legacy):
     """Two old clients, one with timestamps and one without, recorded by one session."""
-    from conftest import running
-
     pb = legacy.pb
     seen = {}
     with running(tmp_path_factory.mktemp("legacy")) as host:
@@ -326,8 +324,6 @@ def test_http_shows_the_links_old_clients_name(recorded):
 
 @pytest.fixture(scope="module")
 def plain_host(tmp_path_factory):
-    from conftest import running
-
     with running(tmp_path_factory.mktemp("plain")) as host:
         yield host
 

@@ -5,29 +5,29 @@ import subprocess
 
 import pytest
 import websocket
-from cluster import free_ports, program, request, strict_json
+from cluster import free_ports, program, request, start_host, strict_json
+
+
+def on_three_ports(directory):
+    """A host and its addresses; tries again when another process took a port in between."""
+    for attempt in range(5):
+        ports = free_ports(3)
+        try:
+            host = start_host(directory / str(attempt), "--sim", ports=ports)
+            return host, [f"127.0.0.1:{port}" for port in ports]
+        except AssertionError as error:
+            refusal = error
+    raise refusal
 
 
 @pytest.fixture(scope="module")
 def three_ports(tmp_path_factory):
-    from conftest import running
-
-    directory = tmp_path_factory.mktemp("ports")
-    for attempt in range(5):
-        ports = free_ports(3)
-        try:
-            context = running(directory / str(attempt), "--sim", ports=ports)
-            host = context.__enter__()
-            break
-        except AssertionError:
-            # Another process took one of them in between.
-            if attempt == 4:
-                raise
+    host, addresses = on_three_ports(tmp_path_factory.mktemp("ports"))
     try:
         host.join("alpha")
-        yield host, [f"127.0.0.1:{port}" for port in ports]
+        yield host, addresses
     finally:
-        context.__exit__(None, None, None)
+        host.stop()
 
 
 @pytest.fixture(params=["main", "http", "model"])

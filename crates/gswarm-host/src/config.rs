@@ -15,6 +15,8 @@ pub struct HostConfig {
     pub simulated: bool,
     pub settings: Settings,
     pub retention: RetentionConfig,
+    /// Listens beyond this machine without encryption or logins.
+    pub insecure: bool,
     /// Free bytes that ingest leaves on the disk.
     pub disk_reserve_bytes: u64,
     /// Shown to people; the listeners themselves are passed to `Host::serve`.

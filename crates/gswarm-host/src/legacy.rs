@@ -10,7 +10,9 @@ use std::time::Duration;
 use gswarm_api::Failure;
 use gswarm_api::body::{SettingsChange, StartRequest};
 use gswarm_core::{ClockOffset, Listed};
-use gswarm_types::{AllowSet, Incarnation, Micros, NodeName, Record};
+use gswarm_types::{
+    AllowSet, Body, Incarnation, Micros, NodeName, PeerLink, Record, Table, Values,
+};
 use gswarm_wire::legacy;
 use gswarm_wire::legacy::profiler_service_server::{ProfilerService, ProfilerServiceServer};
 use tokio::sync::{mpsc, oneshot};
@@ -20,6 +22,7 @@ use crate::caller::Caller;
 use crate::handle::Handle;
 use crate::http::compat;
 use crate::recorder::{Ingest, Join, RecordBatch, ToAgent};
+use crate::serve::PeerIdentity;
 use crate::stream::to_status;
 
 pub(crate) use convert::node_percents;
@@ -38,6 +41,11 @@ impl LegacyService {
     pub(crate) fn server(handle: Handle) -> ProfilerServiceServer<Self> {
         ProfilerServiceServer::new(Self { handle }).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
+}
+
+/// Who calls, by what the listener knows.
+fn caller<T>(request: &Request<T>) -> Caller {
+    Caller::of(request.extensions().get::<PeerIdentity>())
 }
 
 /// Old clients look at `success`, not at the status.
@@ -99,10 +107,10 @@ impl ProfilerService for LegacyService {
 
     async fn get_status(
         &self,
-        _request: Request<legacy::Empty>,
+        request: Request<legacy::Empty>,
     ) -> Result<Response<legacy::StatusResponse>, Status> {
-        let status =
-            compat::status(&self.handle, &Caller::local()).await.map_err(|f| to_status(&f))?;
+        let caller = caller(&request);
+        let status = compat::status(&self.handle, &caller).await.map_err(|f| to_status(&f))?;
         let sessions = serde_json::to_string(&status.active_sessions).unwrap_or_default();
         Ok(Response::new(legacy::StatusResponse {
             freq: i32::try_from(status.freq).unwrap_or(i32::MAX),
@@ -120,13 +128,14 @@ impl ProfilerService for LegacyService {
         &self,
         request: Request<legacy::StartProfilingRequest>,
     ) -> Result<Response<legacy::StartProfilingResponse>, Status> {
+        let caller = caller(&request);
         let request = request.into_inner();
         let start = StartRequest {
             name: (!request.name.is_empty()).then_some(request.name),
             report_metrics: request.report_metrics,
             ..StartRequest::default()
         };
-        let started = self.handle.start_session(&Caller::local(), start).await;
+        let started = self.handle.start_session(&caller, start).await;
         let name = started.as_ref().map(|session| session.name.clone()).unwrap_or_default();
         let (success, message) =
             outcome(started.map(|s| format!("profiling session `{}` started", s.name)));
@@ -138,27 +147,30 @@ impl ProfilerService for LegacyService {
         &self,
         request: Request<legacy::StopProfilingRequest>,
     ) -> Result<Response<legacy::StopProfilingResponse>, Status> {
+        let caller = caller(&request);
         let name = request.into_inner().name;
         let name = (!name.is_empty()).then_some(name);
-        let stopped = compat::stop(&self.handle, &Caller::local(), name).await;
+        let stopped = compat::stop(&self.handle, &caller, name).await;
         let (success, message) = outcome(stopped.map(|stopped| stopped.message));
         Ok(Response::new(legacy::StopProfilingResponse { success, message }))
     }
 
     async fn exit(
         &self,
-        _request: Request<legacy::Empty>,
+        request: Request<legacy::Empty>,
     ) -> Result<Response<legacy::Empty>, Status> {
-        self.handle.stop_host(&Caller::local()).await.map_err(|failure| to_status(&failure))?;
+        let caller = caller(&request);
+        self.handle.stop_host(&caller).await.map_err(|failure| to_status(&failure))?;
         Ok(Response::new(legacy::Empty {}))
     }
 
     async fn read_cluster_status(
         &self,
-        _request: Request<legacy::Empty>,
+        request: Request<legacy::Empty>,
     ) -> Result<Response<legacy::ClusterStatusResponse>, Status> {
+        let caller = caller(&request);
         let snapshot =
-            self.handle.snapshot(&Caller::local()).await.map_err(|failure| to_status(&failure))?;
+            self.handle.snapshot(&caller).await.map_err(|failure| to_status(&failure))?;
         Ok(Response::new(legacy::ClusterStatusResponse {
             success: true,
             message: format!("{} nodes", snapshot.nodes.len()),
@@ -171,9 +183,10 @@ impl ProfilerService for LegacyService {
         &self,
         request: Request<legacy::ReadNodeStatusRequest>,
     ) -> Result<Response<legacy::NodeStatusResponse>, Status> {
+        let caller = caller(&request);
         let wanted = request.into_inner().node_id;
         let snapshot =
-            self.handle.snapshot(&Caller::local()).await.map_err(|failure| to_status(&failure))?;
+            self.handle.snapshot(&caller).await.map_err(|failure| to_status(&failure))?;
         let node = snapshot.nodes.iter().find(|n| n.name == wanted || n.id.to_string() == wanted);
         Ok(Response::new(match node {
             Some(node) => legacy::NodeStatusResponse {
@@ -193,9 +206,10 @@ impl ProfilerService for LegacyService {
         &self,
         request: Request<legacy::SetBandwidthProfilingRequest>,
     ) -> Result<Response<legacy::SetBandwidthProfilingResponse>, Status> {
+        let caller = caller(&request);
         let enable_bandwidth = Some(request.into_inner().enable);
         let change = SettingsChange { enable_bandwidth, ..SettingsChange::default() };
-        let changed = self.handle.change_settings(&Caller::local(), change).await;
+        let changed = self.handle.change_settings(&caller, change).await;
         let (success, message) = outcome(changed.map(|_| "done".to_owned()));
         Ok(Response::new(legacy::SetBandwidthProfilingResponse { success, message }))
     }
@@ -204,9 +218,10 @@ impl ProfilerService for LegacyService {
         &self,
         request: Request<legacy::SetNvLinkProfilingRequest>,
     ) -> Result<Response<legacy::SetNvLinkProfilingResponse>, Status> {
+        let caller = caller(&request);
         let enable_nvlink = Some(request.into_inner().enable);
         let change = SettingsChange { enable_nvlink, ..SettingsChange::default() };
-        let changed = self.handle.change_settings(&Caller::local(), change).await;
+        let changed = self.handle.change_settings(&caller, change).await;
         let (success, message) = outcome(changed.map(|_| "done".to_owned()));
         Ok(Response::new(legacy::SetNvLinkProfilingResponse { success, message }))
     }
@@ -217,7 +232,8 @@ struct LegacyStream {
     join: (crate::recorder::StreamId, gswarm_types::NodeId),
     incarnation: Incarnation,
     seq: u64,
-    table: Option<Arc<gswarm_types::Table>>,
+    table: Option<Arc<Table>>,
+    links: Vec<PeerLink>,
     orders: mpsc::Receiver<ToAgent>,
 }
 
@@ -239,6 +255,7 @@ impl LegacyStream {
             allow: AllowSet::default(),
             simulated: false,
             legacy: true,
+            base_period: None,
             incarnation,
             held: vec![Listed { incarnation, oldest_held: 1, last: 0 }],
             clock: None,
@@ -248,7 +265,14 @@ impl LegacyStream {
         let stopping = || Failure::unavailable("the host is stopping");
         handle.ingest().send(Ingest::Join(Box::new(join))).await.map_err(|_| stopping())?;
         answer.await.map_err(|_| stopping())??;
-        Ok(Self { join: (stream, node), incarnation, seq: 0, table: None, orders })
+        Ok(Self {
+            join: (stream, node),
+            incarnation,
+            seq: 0,
+            table: None,
+            links: Vec::new(),
+            orders,
+        })
     }
 
     async fn take(
@@ -273,21 +297,36 @@ impl LegacyStream {
             let message = Ingest::Table { node, incarnation, digest, table };
             handle.ingest().send(message).await.map_err(|_| stopping())?;
         }
-        self.seq += 1;
-        let now = handle.time().now();
+        let mut bodies = vec![Body::Values(Values { table: digest, cells })];
+        let links = convert::links(update);
+        if links != self.links {
+            bodies.push(Body::Topology(links.clone()));
+            self.links = links;
+        }
         let wall = update.timestamp.and_then(convert::wall);
+        let records = bodies.into_iter().map(|body| self.record(handle, wall, body)).collect();
+        let batch = RecordBatch { stream, node, records };
+        handle.ingest().send(Ingest::Records(batch)).await.map_err(|_| stopping())
+    }
+
+    fn record(
+        &mut self,
+        handle: &Handle,
+        wall: Option<Micros>,
+        body: Body,
+    ) -> (Record, u32, ClockOffset) {
+        self.seq += 1;
         let record = Record {
             incarnation: self.incarnation,
             seq: self.seq,
             mono: handle.time().mono(),
-            wall: wall.unwrap_or(now),
-            body: gswarm_types::Body::Values(gswarm_types::Values { table: digest, cells }),
+            wall: wall.unwrap_or_else(|| handle.time().now()),
+            body,
         };
         let offset = match wall {
             Some(_) => ClockOffset::Wall(Micros::ZERO),
             None => ClockOffset::Receipt,
         };
-        let batch = RecordBatch { stream, node, records: vec![(record, 0, offset)] };
-        handle.ingest().send(Ingest::Records(batch)).await.map_err(|_| stopping())
+        (record, 0, offset)
     }
 }

@@ -13,6 +13,7 @@ mod stopping;
 mod upkeep;
 mod bodies;
 mod node_file;
+mod expiry_file;
 mod begin;
 
 use std::collections::{HashMap, VecDeque};
@@ -104,6 +105,8 @@ pub(crate) struct Recorder {
     counters: Counters,
     quarantined: u64,
     over_budget: bool,
+    /// Retention took everything before this.
+    expired_until: Option<Micros>,
     started: Micros,
     random: StdRng,
     next_flush: u64,

@@ -40,7 +40,7 @@ pub struct AgentConfig {
     pub machine_id: String,
     pub boot_id: String,
     pub version: String,
-    /// The rate until the host says otherwise; the base rate when `None`.
+    /// The rate when no session asks for more; the host's base rate when `None`.
     pub period: Option<Period>,
     pub allow: AllowSet,
     /// Comes back after a lost connection; otherwise the first loss ends the link.
@@ -296,6 +296,7 @@ fn introduction(config: &AgentConfig, node_id: NodeId) -> Introduction {
         boot_id: config.boot_id.clone(),
         allow: config.allow.clone(),
         simulated: config.simulated,
+        base_period: config.period,
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Introduction {
     pub(crate) boot_id: String,
     pub(crate) allow: AllowSet,
     pub(crate) simulated: bool,
+    /// The node's own base rate; the host's when `None`.
+    pub(crate) base_period: Option<Period>,
 }
 
 /// The task that delivers.

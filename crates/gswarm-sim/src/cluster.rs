@@ -112,6 +112,7 @@ impl Cluster {
                 simulated: true,
                 settings: Settings::default(),
                 retention: RetentionConfig::default(),
+                insecure: false,
                 disk_reserve_bytes: 0,
                 addresses: Vec::new(),
             },

@@ -4,6 +4,7 @@ mod collect;
 mod layout;
 mod frames;
 mod json;
+mod legacy_json;
 mod jsonl;
 mod table_file;
 
@@ -108,7 +109,7 @@ pub fn export(
 ) -> Result<ExportFacts, ExportError> {
     match format {
         ExportFormat::Json => json::write(reader, input, out),
-        ExportFormat::LegacyJson => json::write_legacy(reader, input, out),
+        ExportFormat::LegacyJson => legacy_json::write(reader, input, out),
         ExportFormat::Jsonl => jsonl::write(reader, input, out),
         ExportFormat::Parquet => table_file::write(reader, input, out),
     }

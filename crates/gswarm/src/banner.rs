@@ -43,7 +43,7 @@ pub(crate) fn host(plan: &HostPlan, addresses: &[SocketAddr]) -> String {
 pub(crate) fn agent(plan: &AgentPlan) -> String {
     let period = plan.period.map_or_else(
         || "as the host says".to_owned(),
-        |period| format!("every {} ms or as the host says", period.millis()),
+        |period| format!("every {} ms, more often in sessions", period.millis()),
     );
     let mut lines = vec![
         format!("gswarm agent {}, node `{}`", env!("CARGO_PKG_VERSION"), plan.node_name),

@@ -71,7 +71,9 @@ pub(crate) fn judge(error: &anyhow::Error) -> Option<Verdict> {
     // A fault that stands as context of another error is no link of the chain by itself.
     let fault = error.downcast_ref::<Fault>();
     let hint = fault.and_then(|fault| fault.hint.clone());
-    if let Some(hint) = hint.or_else(|| error.chain().find_map(hint_of)) {
+    let hint = hint.or_else(|| error.chain().find_map(hint_of));
+    // What a host said may hold the hint already.
+    if let Some(hint) = hint.filter(|hint| !text.contains(hint.as_str())) {
         text.push_str("\nhint: ");
         text.push_str(&clean(&hint));
     }

@@ -150,6 +150,7 @@ fn host_config(plan: &HostPlan, addresses: Vec<String>) -> anyhow::Result<HostCo
             nvlink: plan.settings.nvlink,
         },
         retention: RetentionConfig { keep: plan.retention.keep, budget_bytes: budget },
+        insecure: plan.insecure && !plan.listen.is_loopback(),
         disk_reserve_bytes: DISK_RESERVE_BYTES.min(disk_bytes / DISK_RESERVE_SHARE),
         addresses,
     })
@@ -309,6 +310,7 @@ async fn open_offline(data_dir: &Path) -> anyhow::Result<(Host, DirLock)> {
         simulated: false,
         settings: Settings::default(),
         retention: RetentionConfig { budget_bytes: u64::MAX, ..RetentionConfig::default() },
+        insecure: false,
         disk_reserve_bytes: 0,
         addresses: Vec::new(),
     };

@@ -10,6 +10,9 @@ pub struct StatusBody {
     pub storage_id: String,
     /// True when the host accepts simulated devices only.
     pub simulated: bool,
+    /// True when everybody on the network may use the host: no encryption, no logins.
+    #[serde(default)]
+    pub insecure: bool,
     pub started_at: String,
     pub now: String,
     /// Addresses that answer, such as `127.0.0.1:8090`.

@@ -80,7 +80,7 @@ pub(super) async fn headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// A JSON body; what is wrong with it is said in the envelope. An empty body is an empty object.
+/// A JSON body; what is wrong with it is said in the envelope. An empty body and `null` are an empty object.
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub(super) T);
 
@@ -91,7 +91,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         let bytes = axum::body::Bytes::from_request(request, state)
             .await
             .map_err(|rejection| Refusal(Failure::invalid(rejection.body_text())))?;
-        let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
+        let is_nothing = matches!(bytes.trim_ascii(), b"" | b"null");
+        let text: &[u8] = if is_nothing { b"{}" } else { &bytes };
+        // An array would be taken as the fields in their order.
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return Err(Refusal(Failure::invalid(
+                "the body is not right: it must be a JSON object",
+            )));
+        }
         serde_json::from_slice(text)
             .map(Self)
             .map_err(|error| Refusal(Failure::invalid(format!("the body is not right: {error}"))))

@@ -115,8 +115,10 @@ struct OldGpuMetric {
 #[derive(Debug, Serialize, ToSchema)]
 struct OldLink {
     local_gpu_physical_id: u32,
+    local_gpu_name: String,
     /// `null` when the other end is an NVSwitch.
     remote_gpu_physical_id: Option<u32>,
+    remote_gpu_name: String,
     r#type: String,
     aggregated_max_bandwidth_gbps: Option<f64>,
 }
@@ -219,14 +221,14 @@ pub(crate) async fn status(handle: &Handle, caller: &Caller) -> Result<OldStatus
 }
 
 /// State as the earlier tools showed it
-#[utoipa::path(get, path = "/status", responses(
+#[utoipa::path(get, path = "/status", operation_id = "old_status", responses(
     (status = 200, body = OldStatus), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn get_status(State(handle): State<Handle>, By(caller): By) -> Answer<OldStatus> {
     Ok(Json(status(&handle, &caller).await?))
 }
 
 /// Connected nodes and their GPUs
-#[utoipa::path(get, path = "/clients", responses(
+#[utoipa::path(get, path = "/clients", operation_id = "old_clients", responses(
     (status = 200, body = OldClients), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn get_clients(
     State(handle): State<Handle>,
@@ -250,7 +252,7 @@ pub(super) async fn get_clients(
 }
 
 /// Latest values of every connected node
-#[utoipa::path(get, path = "/metrics/latest", responses(
+#[utoipa::path(get, path = "/metrics/latest", operation_id = "old_latest_metrics", responses(
     (status = 200, body = OldLatest), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn get_latest(State(handle): State<Handle>, By(caller): By) -> Answer<OldLatest> {
     let snapshot = handle.snapshot(&caller).await?;
@@ -283,16 +285,18 @@ fn client_data(node: &SnapshotNode, values: &NodeValues) -> OldClientData {
             nvlink_bw_gbps_tx: gigabytes("nvlink_tx_bytes_per_second"),
         }
     });
-    let index = |position: u32| {
-        let device = usize::try_from(position).ok().and_then(|at| values.table.devices.get(at));
-        device.map(|info| info.index)
-    };
+    let gpu =
+        |position: u32| usize::try_from(position).ok().and_then(|at| values.table.devices.get(at));
     let links = node.topology.iter().filter_map(|link| {
         #[expect(clippy::cast_precision_loss, reason = "a bandwidth")]
         let gigabytes = link.bytes_per_second_max.map(|bytes| bytes as f64 / GIGA);
+        let local = gpu(link.device)?;
+        let remote = link.remote.and_then(gpu);
         Some(OldLink {
-            local_gpu_physical_id: index(link.device)?,
-            remote_gpu_physical_id: link.remote.and_then(index),
+            local_gpu_physical_id: local.index,
+            local_gpu_name: local.name.clone(),
+            remote_gpu_physical_id: remote.map(|info| info.index),
+            remote_gpu_name: remote.map_or_else(|| "nvswitch".to_owned(), |info| info.name.clone()),
             r#type: link.kind.as_str().to_owned(),
             aggregated_max_bandwidth_gbps: gigabytes,
         })
@@ -307,7 +311,7 @@ fn client_data(node: &SnapshotNode, values: &NodeValues) -> OldClientData {
 }
 
 /// All sessions
-#[utoipa::path(get, path = "/profiling/sessions", responses(
+#[utoipa::path(get, path = "/profiling/sessions", operation_id = "old_sessions", responses(
     (status = 200, body = OldSessions), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn get_sessions(
     State(handle): State<Handle>,
@@ -322,7 +326,7 @@ pub(super) async fn get_sessions(
 }
 
 /// Start a session
-#[utoipa::path(post, path = "/profiling/start", request_body = OldStart, responses(
+#[utoipa::path(post, path = "/profiling/start", operation_id = "old_start", request_body(content = Option<OldStart>), responses(
     (status = 200, body = OldOutcome), (status = "4XX", body = OldFailure), (status = "5XX", body = OldFailure)))]
 pub(super) async fn post_start(
     State(handle): State<Handle>,
@@ -352,7 +356,7 @@ pub(super) async fn post_start(
 }
 
 /// Stop one session, or all of them when no name is given
-#[utoipa::path(post, path = "/profiling/stop", request_body = OldStop, responses(
+#[utoipa::path(post, path = "/profiling/stop", operation_id = "old_stop", request_body(content = Option<OldStop>), responses(
     (status = 200, body = OldOutcome), (status = "4XX", body = OldFailure), (status = "5XX", body = OldFailure)))]
 pub(super) async fn post_stop(
     State(handle): State<Handle>,

@@ -39,24 +39,13 @@ impl Door {
 }
 
 async fn admit(role: Role, mut request: Request, next: Next) -> Response {
-    let caller = identify(&request);
+    let caller = Caller::of(request.extensions().get::<PeerIdentity>());
     if caller.role < role {
         let message = "this needs more rights than a caller from the network has: ask on the host";
         return Refusal(Failure::new(ErrorCode::PermissionDenied, message)).into_response();
     }
     request.extensions_mut().insert(caller);
     next.run(request).await
-}
-
-/// Callers on this machine are its admin; others, which only an insecure host lets in, may
-/// operate sessions.
-fn identify(request: &Request) -> Caller {
-    let local = request.extensions().get::<PeerIdentity>().is_some_and(PeerIdentity::is_local);
-    if local {
-        Caller::local()
-    } else {
-        Caller { principal: "network".to_owned(), role: Role::Operator }
-    }
 }
 
 /// The caller that the door let in.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use gswarm_api::body::{ClientMessage, LiveNode, LiveValues, NodeHealth, ServerMessage, Subscribe};
 use gswarm_api::{ErrorBody, timestamp};
@@ -18,10 +18,10 @@ use crate::recorder::{Snapshot, event_body};
 /// The largest message of a reader.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// A reader that does not take a message for this long is let go.
-const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Live values and events over a WebSocket
-#[utoipa::path(get, path = "/api/v1/live", responses(
+#[utoipa::path(get, path = "/api/v1/live", operation_id = "live", responses(
     (status = 101, description = "The connection becomes a WebSocket; see docs/api.md"),
     (status = "4XX", body = ErrorBody)))]
 pub(super) async fn open(
@@ -34,13 +34,24 @@ pub(super) async fn open(
         super::answer::Refusal(gswarm_api::Failure::invalid(message))
     })?;
     let stop = handle.stop_token().clone();
-    Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).on_upgrade(move |socket| async move {
-        tokio::select! {
-            () = watch(handle, caller, socket) => {},
-            () = stop.cancelled() => {},
-        }
-    }))
+    let tasks = handle.tasks().clone();
+    let serve = move |mut socket: WebSocket| async move {
+        let (code, reason) = tokio::select! {
+            ended = watch(handle, caller, &mut socket) => ended,
+            () = stop.cancelled() => (close_code::AWAY, "the host is stopping"),
+        };
+        // The reader may be gone; then nobody misses the frame.
+        let frame = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
+        let _gone = tokio::time::timeout(CLOSE_TIMEOUT, socket.send(frame)).await;
+    };
+    // Counted among the host's tasks, so that a stop waits for the closing frame.
+    Ok(upgrade
+        .max_message_size(MESSAGE_BYTES_MAX)
+        .on_upgrade(move |socket| tasks.track_future(serve(socket))))
 }
+
+/// How long a closing frame may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What one reader wants to see.
 struct Filter {
@@ -54,7 +65,9 @@ impl Filter {
     }
 }
 
-async fn watch(handle: Handle, caller: Caller, mut socket: WebSocket) {
+/// Returns with the code and the reason of the end.
+async fn watch(handle: Handle, caller: Caller, socket: &mut WebSocket) -> (u16, &'static str) {
+    const GONE: (u16, &str) = (close_code::NORMAL, "");
     let mut happenings = handle.listen();
     let mut filter = Filter { nodes: None, events: true };
     // Tables the reader knows; a node with another one gets a snapshot first.
@@ -63,11 +76,9 @@ async fn watch(handle: Handle, caller: Caller, mut socket: WebSocket) {
         version: handle.version().to_owned(),
         simulated: handle.is_simulated(),
     };
-    if !send(&mut socket, &hello).await {
-        return;
-    }
-    if !snapshot(&handle, &caller, &mut socket, &filter, &mut known).await {
-        return;
+    if !send(socket, &hello).await || !snapshot(&handle, &caller, socket, &filter, &mut known).await
+    {
+        return GONE;
     }
     loop {
         let fine = tokio::select! {
@@ -75,31 +86,36 @@ async fn watch(handle: Handle, caller: Caller, mut socket: WebSocket) {
                 Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
                     Ok(ClientMessage::Subscribe(Subscribe { nodes, events })) => {
                         filter = Filter { nodes, events: events.unwrap_or(true) };
-                        snapshot(&handle, &caller, &mut socket, &filter, &mut known).await
+                        snapshot(&handle, &caller, socket, &filter, &mut known).await
                     },
-                    Err(_) => false,
+                    Err(_) => return (close_code::POLICY, "only `subscribe` messages are understood"),
                 },
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_))) => true,
-                Some(Ok(Message::Close(_)) | Err(_)) | None => false,
+                Some(Ok(Message::Close(_))) => {
+                    // Reading on sends the answer to the close.
+                    let _answered = tokio::time::timeout(CLOSE_TIMEOUT, socket.recv()).await;
+                    return GONE;
+                },
+                Some(Err(_)) | None => return GONE,
             },
             happening = happenings.recv() => match happening {
                 Ok(Happening::Values(values)) if filter.wants(&values.name) => {
-                    tell(&handle, &caller, &mut socket, &filter, &mut known, &values).await
+                    tell(&handle, &caller, socket, &filter, &mut known, &values).await
                 },
                 Ok(Happening::Event(event)) if filter.events => {
                     let body = event_body(&event);
-                    send(&mut socket, &ServerMessage::Event(body)).await
+                    send(socket, &ServerMessage::Event(body)).await
                 },
                 Ok(_) => true,
                 Err(RecvError::Lagged(dropped)) => {
-                    send(&mut socket, &ServerMessage::Lagged { dropped }).await
-                        && snapshot(&handle, &caller, &mut socket, &filter, &mut known).await
+                    send(socket, &ServerMessage::Lagged { dropped }).await
+                        && snapshot(&handle, &caller, socket, &filter, &mut known).await
                 },
                 Err(RecvError::Closed) => false,
             },
         };
         if !fine {
-            return;
+            return GONE;
         }
     }
 }

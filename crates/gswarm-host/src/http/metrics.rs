@@ -12,6 +12,7 @@ use super::door::By;
 use crate::handle::{Handle, SeriesRequest};
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct RangeParams {
     /// Name in the catalogue
     metric: String,
@@ -28,7 +29,7 @@ pub(super) struct RangeParams {
 }
 
 /// Values of one metric over time: lowest, mean and highest of each step
-#[utoipa::path(get, path = "/api/v1/metrics", params(RangeParams), responses(
+#[utoipa::path(get, path = "/api/v1/metrics", operation_id = "get_metrics", params(RangeParams), responses(
     (status = 200, body = SeriesBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn range(
     State(handle): State<Handle>,
@@ -47,14 +48,14 @@ pub(super) async fn range(
 }
 
 /// The latest values of every node
-#[utoipa::path(get, path = "/api/v1/metrics/latest", responses(
+#[utoipa::path(get, path = "/api/v1/metrics/latest", operation_id = "get_latest_metrics", responses(
     (status = 200, body = LatestBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn latest(State(handle): State<Handle>, By(caller): By) -> Answer<LatestBody> {
     Ok(Json(handle.latest(&caller).await?))
 }
 
 /// Every metric gswarm knows
-#[utoipa::path(get, path = "/api/v1/metrics/catalogue", responses(
+#[utoipa::path(get, path = "/api/v1/metrics/catalogue", operation_id = "get_catalogue", responses(
     (status = 200, body = CatalogueBody), (status = "4XX", body = ErrorBody)))]
 pub(super) async fn catalogue() -> Json<CatalogueBody> {
     let metrics = CATALOGUE.iter().map(|metric| MetricBody {

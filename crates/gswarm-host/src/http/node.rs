@@ -10,14 +10,14 @@ use super::door::By;
 use crate::handle::Handle;
 
 /// All nodes with their devices and latest values
-#[utoipa::path(get, path = "/api/v1/nodes", responses(
+#[utoipa::path(get, path = "/api/v1/nodes", operation_id = "list_nodes", responses(
     (status = 200, body = NodesBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn list(State(handle): State<Handle>, By(caller): By) -> Answer<NodesBody> {
     Ok(Json(handle.nodes(&caller).await?))
 }
 
 /// One node by name or id
-#[utoipa::path(get, path = "/api/v1/nodes/{name}", params(("name" = String, Path, description = "Name or id")), responses(
+#[utoipa::path(get, path = "/api/v1/nodes/{name}", operation_id = "get_node", params(("name" = String, Path, description = "Name or id")), responses(
     (status = 200, body = NodeBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn one(
     State(handle): State<Handle>,

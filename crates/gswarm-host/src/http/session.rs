@@ -19,14 +19,14 @@ use super::door::By;
 use crate::handle::Handle;
 
 /// All sessions, oldest first
-#[utoipa::path(get, path = "/api/v1/sessions", responses(
+#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", responses(
     (status = 200, body = SessionsBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn list(State(handle): State<Handle>, By(caller): By) -> Answer<SessionsBody> {
     Ok(Json(handle.sessions(&caller).await?))
 }
 
 /// Start a session
-#[utoipa::path(post, path = "/api/v1/sessions", request_body = StartRequest, responses(
+#[utoipa::path(post, path = "/api/v1/sessions", operation_id = "start_session", request_body(content = Option<StartRequest>), responses(
     (status = 201, body = SessionBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn start(
     State(handle): State<Handle>,
@@ -38,7 +38,7 @@ pub(super) async fn start(
 }
 
 /// Cut a session out of what was already recorded
-#[utoipa::path(post, path = "/api/v1/sessions/capture", request_body = CaptureRequest, responses(
+#[utoipa::path(post, path = "/api/v1/sessions/capture", operation_id = "capture_session", request_body = CaptureRequest, responses(
     (status = 201, body = StoppedBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn capture(
     State(handle): State<Handle>,
@@ -50,7 +50,7 @@ pub(super) async fn capture(
 }
 
 /// Stop all sessions of the caller
-#[utoipa::path(post, path = "/api/v1/sessions/stop", request_body = StopAllRequest, responses(
+#[utoipa::path(post, path = "/api/v1/sessions/stop", operation_id = "stop_all_sessions", request_body(content = Option<StopAllRequest>), responses(
     (status = 200, body = StopBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn stop_all(
     State(handle): State<Handle>,
@@ -61,7 +61,7 @@ pub(super) async fn stop_all(
 }
 
 /// One session by name (the newest of that name) or id
-#[utoipa::path(get, path = "/api/v1/sessions/{key}", params(("key" = String, Path, description = "Name or id")), responses(
+#[utoipa::path(get, path = "/api/v1/sessions/{key}", operation_id = "get_session", params(("key" = String, Path, description = "Name or id")), responses(
     (status = 200, body = SessionBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn one(
     State(handle): State<Handle>,
@@ -72,8 +72,8 @@ pub(super) async fn one(
 }
 
 /// Stop one session; stopping a stopped one gives its result again
-#[utoipa::path(post, path = "/api/v1/sessions/{key}/stop", params(("key" = String, Path, description = "Name or id")),
-    request_body = StopRequest, responses(
+#[utoipa::path(post, path = "/api/v1/sessions/{key}/stop", operation_id = "stop_session", params(("key" = String, Path, description = "Name or id")),
+    request_body(content = Option<StopRequest>), responses(
     (status = 200, body = StoppedBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn stop(
     State(handle): State<Handle>,
@@ -85,17 +85,18 @@ pub(super) async fn stop(
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct ExportParams {
     /// json, legacy-json, jsonl or parquet; json when left out
     format: Option<String>,
 }
 
 /// The session's data, streamed
-#[utoipa::path(get, path = "/api/v1/sessions/{key}/export", params(
+#[utoipa::path(get, path = "/api/v1/sessions/{key}/export", operation_id = "export_session", params(
     ("key" = String, Path, description = "Name or id"), ExportParams), responses(
     (status = 200, description = "JSON, JSON lines or Parquet", content(
         (Object = "application/json"), (String = "application/x-ndjson"),
-        (Vec<u8> = "application/vnd.apache.parquet"))),
+        (String = "application/vnd.apache.parquet"))),
     (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
 pub(super) async fn export(
     State(handle): State<Handle>,

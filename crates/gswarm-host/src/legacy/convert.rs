@@ -3,7 +3,10 @@
 //! Utilisation and memory are fractions; bandwidth is KiB/s whatever the field's name says, with
 //! rx and tx swapped in the PCIe fields; NaN stands for a missing NVLink.
 
-use gswarm_types::{Cells, Column, DeviceId, DeviceInfo, MetricName, Micros, NodeId, Scope, Table};
+use gswarm_types::{
+    Cells, Column, DeviceId, DeviceInfo, MetricName, Micros, NodeId, PeerKind, PeerLink, Scope,
+    Table,
+};
 use gswarm_wire::legacy;
 use uuid::Uuid;
 
@@ -15,6 +18,8 @@ const MEGABYTE: f64 = 1_048_576.0;
 const GIGABYTE: f64 = 1e9;
 /// GPUs one message may hold.
 const GPUS_MAX: usize = 1_024;
+/// Links one message may hold.
+const LINKS_MAX: usize = 65_536;
 
 const GPU_METRICS: [&str; 6] = [
     "gpu_utilization",
@@ -60,7 +65,8 @@ pub(super) fn values(update: &legacy::MetricsUpdate) -> (Table, Cells) {
             simulated: false,
         });
         let numbers = [
-            percent(gpu.gpu_util),
+            // Whole percents, as our own agents record utilisation.
+            percent(gpu.gpu_util).map(f64::round),
             percent(gpu.mem_util),
             // Field 6 holds what came in, field 5 what went out.
             rate(gpu.dram_bw_gbps_tx),
@@ -96,6 +102,38 @@ pub(super) fn values(update: &legacy::MetricsUpdate) -> (Table, Cells) {
     (table, Cells::new(cells))
 }
 
+/// The links an old client names, by position in the table of `values`.
+pub(super) fn links(update: &legacy::MetricsUpdate) -> Vec<PeerLink> {
+    let position = |index: i32| {
+        let found = update.gpus_metrics.iter().take(GPUS_MAX).position(|g| g.physical_idx == index);
+        found.and_then(|at| u32::try_from(at).ok())
+    };
+    let links = update.p2p_links.iter().take(LINKS_MAX).filter_map(|link| {
+        let gigabytes = link.aggregated_max_bandwidth_gbps;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+        let bytes = (gigabytes.clamp(0.0, 1e6) * GIGABYTE) as u64;
+        Some(PeerLink {
+            device: position(link.local_gpu_physical_id)?,
+            remote: position(link.remote_gpu_physical_id),
+            kind: kind(&link.r#type),
+            links: 0,
+            bytes_per_second_max: gigabytes.is_finite().then_some(bytes),
+        })
+    });
+    links.collect()
+}
+
+/// The words of `nvidia-smi topo` and of the old tools.
+fn kind(word: &str) -> PeerKind {
+    match word.to_ascii_uppercase().as_str() {
+        "PIX" | "PXB" => PeerKind::PcieSwitch,
+        "PHB" | "PCIE" => PeerKind::PcieHostBridge,
+        "NODE" => PeerKind::SameSocket,
+        "SYS" => PeerKind::CrossSocket,
+        _ => PeerKind::Nvlink,
+    }
+}
+
 /// Extra metrics whose names we know; others mean nothing to us.
 fn extra(gpu: &legacy::GpuMetric, device: u32, table: &mut Table, cells: &mut Vec<Option<f64>>) {
     let Some(fields) = &gpu.extra_metrics else { return };
@@ -114,8 +152,7 @@ fn extra(gpu: &legacy::GpuMetric, device: u32, table: &mut Table, cells: &mut Ve
 }
 
 fn percent(fraction: f64) -> Option<f64> {
-    // Whole percents, as our own agents record utilisation.
-    fraction.is_finite().then(|| (fraction * 100.0).clamp(0.0, 100.0))
+    fraction.is_finite().then(|| (fraction * 1e5).round().clamp(0.0, 1e5) / 1e3)
 }
 
 fn rate(kib_per_second: f64) -> Option<f64> {

@@ -19,7 +19,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::node::Node;
-use super::{Batch, CALL_QUEUE_MAX, Counters, EVENTS_MAX, INGEST_QUEUE_MAX, Recorder, node_file};
+use super::{
+    Batch, CALL_QUEUE_MAX, Counters, EVENTS_MAX, INGEST_QUEUE_MAX, Recorder, expiry_file, node_file,
+};
 use crate::HostParts;
 use crate::clock::HostTime;
 use crate::config::HostConfig;
@@ -46,6 +48,7 @@ struct Found {
     sessions: Vec<SessionSpec>,
     rebuilt: usize,
     names: NameBook,
+    expired_until: Option<Micros>,
     events: Vec<(Micros, Option<gswarm_types::NodeId>, gswarm_types::Event)>,
 }
 
@@ -112,7 +115,8 @@ fn find(
         Reader::new(disk.clone(), recovered.journal.dir(), recovered.journal.catalog().clone());
     let events = recent_events(&reader);
     let (sessions, rebuilt) = merge(files, &recovered);
-    Ok(Found { recovered, sessions, rebuilt, names, events })
+    let expired_until = expiry_file::read(disk.as_ref(), &config.data_dir);
+    Ok(Found { recovered, sessions, rebuilt, names, expired_until, events })
 }
 
 /// Files are the truth; a session whose file is gone or unreadable is rebuilt from the journal.
@@ -179,7 +183,7 @@ fn assemble(
     found: Found,
     random: StdRng,
 ) -> Recorder {
-    let Found { recovered, sessions, rebuilt, names, events } = found;
+    let Found { recovered, sessions, rebuilt, names, expired_until, events } = found;
     let settings = config.settings;
     let mut nodes = HashMap::new();
     for (name, id) in names.iter() {
@@ -219,6 +223,7 @@ fn assemble(
         counters: Counters::default(),
         quarantined: 0,
         over_budget: false,
+        expired_until,
         random,
         next_flush: 0,
         tasks: TaskTracker::new(),

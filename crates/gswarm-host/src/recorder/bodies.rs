@@ -72,6 +72,7 @@ impl Recorder {
             version: self.config.version.clone(),
             storage_id: self.storage.to_string(),
             simulated: self.config.simulated,
+            insecure: self.config.insecure,
             started_at: timestamp::rfc3339(self.started),
             now: timestamp::rfc3339(self.time.now()),
             addresses: self.config.addresses.clone(),
@@ -270,8 +271,7 @@ impl Recorder {
     pub(super) fn session_body(&self, spec: &SessionSpec) -> SessionBody {
         let until = spec.until.unwrap_or_else(|| self.time.now());
         let frames = (until - spec.from).0.max(0) / spec.period.micros().0.max(1);
-        let oldest = self.reader.catalog().oldest();
-        let covered = oldest.map(|oldest| oldest.max(spec.from));
+        let covered = self.expired_until.map_or(spec.from, |expired| expired.max(spec.from));
         SessionBody {
             id: spec.id.to_string(),
             name: spec.name.to_string(),
@@ -280,7 +280,7 @@ impl Recorder {
             from: timestamp::rfc3339(spec.from),
             until: spec.until.map(timestamp::rfc3339),
             stop_at: spec.stop_at.map(timestamp::rfc3339),
-            covered_from: covered.map(timestamp::rfc3339),
+            covered_from: Some(timestamp::rfc3339(covered)),
             freq: spec.period.millis(),
             enable_bandwidth: spec.bandwidth,
             enable_nvlink: spec.nvlink,

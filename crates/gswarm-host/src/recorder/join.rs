@@ -35,7 +35,7 @@ impl Recorder {
             )
             .because("SIMULATED_REFUSED"));
         }
-        if !join.simulated && !join.legacy && self.config.simulated {
+        if !join.simulated && self.config.simulated {
             return Err(Failure::new(
                 ErrorCode::FailedPrecondition,
                 "this host records simulated devices only: start the agent with `--devices sim:...` \
@@ -97,7 +97,8 @@ impl Recorder {
             answer(*join, Err(failure));
             return;
         }
-        let period = self.book.period_of(id, self.settings.base_period);
+        let base = join.base_period.unwrap_or(self.settings.base_period);
+        let period = self.book.period_of(id, base);
         let node =
             self.nodes.entry(id).or_insert_with(|| Node::new(id, binding.name.clone(), period));
         if let Some(old) = node.stream.take() {
@@ -114,6 +115,7 @@ impl Recorder {
         node.legacy = join.legacy;
         node.clock = join.clock;
         node.period = period;
+        node.base_period = join.base_period;
         node.stream = Some(Connected {
             id: join.stream,
             incarnation: join.incarnation,

@@ -63,6 +63,8 @@ pub(crate) struct Join {
     pub(crate) allow: AllowSet,
     pub(crate) simulated: bool,
     pub(crate) legacy: bool,
+    /// The node's own base rate, where its agent was given one.
+    pub(crate) base_period: Option<Period>,
     pub(crate) incarnation: Incarnation,
     pub(crate) held: Vec<Listed>,
     pub(crate) clock: Option<StreamClock>,

@@ -8,6 +8,7 @@ use gswarm_types::{
     TableDigest,
 };
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::message::{StreamClock, StreamId, ToAgent};
 use crate::live::NodeValues;
@@ -32,6 +33,7 @@ pub(super) struct Node {
     pub(super) last_seen: Option<Micros>,
     pub(super) clock: Option<StreamClock>,
     pub(super) period: Period,
+    pub(super) base_period: Option<Period>,
     tables: HashMap<(Incarnation, TableDigest), Arc<Table>>,
     table_order: Vec<(Incarnation, TableDigest)>,
     pub(super) latest: Option<Arc<NodeValues>>,
@@ -64,6 +66,7 @@ impl Node {
             last_seen: None,
             clock: None,
             period,
+            base_period: None,
             tables: HashMap::new(),
             table_order: Vec::new(),
             latest: None,
@@ -96,11 +99,14 @@ impl Node {
 
     /// Says something to the agent; a stream that does not take it is given up.
     pub(super) fn tell(&mut self, message: ToAgent) {
-        if let Some(stream) = &self.stream
-            && stream.outbox.try_send(message).is_err()
-        {
-            tracing::warn!(node = %self.name, "agent does not read, stream given up");
-            self.stream = None;
+        let Some(stream) = &self.stream else { return };
+        match stream.outbox.try_send(message) {
+            // A stream that ended is still heard: what it read before waits in the queue.
+            Ok(()) | Err(TrySendError::Closed(_)) => {},
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!(node = %self.name, "agent does not read, stream given up");
+                self.stream = None;
+            },
         }
     }
 

@@ -48,6 +48,7 @@ impl Recorder {
         if self.book.get(spec.id).is_none() {
             self.save(spec.clone()).await?;
             let message = format!("session `{}` started by {}", spec.name, spec.owner);
+            tracing::info!(target: "profiler", session = %spec.name, id = %spec.id, "session started");
             self.event(None, EventKind::SessionStarted, Severity::Info, message);
             self.spread_periods();
         }
@@ -219,7 +220,8 @@ impl Recorder {
     /// Tells every node the rate that its sessions need now.
     pub(super) fn spread_periods(&mut self) {
         for node in self.nodes.values_mut() {
-            let period = self.book.period_of(node.id, self.settings.base_period);
+            let base = node.base_period.unwrap_or(self.settings.base_period);
+            let period = self.book.period_of(node.id, base);
             if period != node.period {
                 node.period = period;
                 node.tell(ToAgent::SetPeriod(period));

@@ -70,12 +70,14 @@ impl Recorder {
         let mut closed = spec;
         closed.state = SessionState::Stopped;
         // A window is never empty, however fast the stop came.
-        closed.until = Some(now.max(closed.from + Micros(1)));
+        let end = closed.stop_at.map_or(now, |stop_at| stop_at.min(now));
+        closed.until = Some(end.max(closed.from + Micros(1)));
         if let Err(failure) = self.save(closed.clone()).await {
             let _gone = reply.send(Err(failure));
             return;
         }
         let message = format!("session `{}` stopped", closed.name);
+        tracing::info!(target: "profiler", session = %closed.name, id = %id, "session stopped");
         self.event(None, EventKind::SessionStopped, Severity::Info, message);
         self.spread_periods();
         self.begin_stop(id, reply);
@@ -267,6 +269,8 @@ impl Recorder {
                 tracing::error!(session = %id, %failure, "session not saved after its export");
             }
         }
+        let file = exported.file.as_ref().map(|(file, _)| file.as_str());
+        tracing::info!(target: "profiler", id = %id, file, note = exported.note, "session exported");
         let Some(mut stopping) = self.stopping.remove(&id) else { return };
         let Some(spec) = self.book.get(id).cloned() else { return };
         for reply in std::mem::take(&mut stopping.replies) {
@@ -308,7 +312,6 @@ impl Recorder {
         let from_past = spec.from < spec.created;
         let longest =
             if from_past { spec.period.max(self.settings.base_period) } else { spec.period };
-        let oldest = self.reader.catalog().oldest();
         ExportInput {
             spec: spec.clone(),
             now: self.time.now(),
@@ -322,7 +325,7 @@ impl Recorder {
                 // What is merely on its way at the end is no gap.
                 .filter(|(_, hole)| hole.is_final || hole.to.is_some())
                 .collect(),
-            expired_until: oldest.filter(|oldest| *oldest > spec.from),
+            expired_until: self.expired_until.filter(|expired| *expired > spec.from),
             simulated: self.config.simulated,
             scratch: self.config.data_dir.join("tmp"),
         }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-use super::{Call, Recorder};
+use super::{Call, Recorder, expiry_file};
 
 /// Seconds between looks at retention.
 const RETENTION_TICKS: u64 = 60;
@@ -103,7 +103,7 @@ impl Recorder {
             .map(|meta| SegmentFacts {
                 number: meta.number,
                 bytes: meta.bytes,
-                last_receipt: meta.last_receipt,
+                last_receipt: meta.last_receipt.or(meta.last_time),
                 pinned: match (meta.first_time, meta.last_time) {
                     (Some(first), Some(last)) => self.book.pins(first, last),
                     _ => false,
@@ -119,8 +119,26 @@ impl Recorder {
 
     /// Sessions are created by this task too: none can pin a segment between plan and removal.
     fn retain(&mut self, now: Micros) {
-        let (plan, _) = self.retention_plan(now);
+        let (plan, segments) = self.retention_plan(now);
         let dir = self.config.data_dir.join("journal");
+        let taken: Vec<Micros> = plan
+            .remove
+            .iter()
+            .filter_map(|removal| {
+                let meta = segments.iter().find(|meta| meta.number == removal.number)?;
+                meta.last_time.filter(|_| meta.records > 0)
+            })
+            .collect();
+        // Written first: a window never claims to be whole after part of it is gone.
+        if let Some(last) = taken.into_iter().max().filter(|last| Some(*last) > self.expired_until)
+        {
+            if let Err(error) = expiry_file::write(self.disk.as_ref(), &self.config.data_dir, last)
+            {
+                tracing::warn!(%error, "nothing removed: the expiry cannot be written");
+                return;
+            }
+            self.expired_until = Some(last);
+        }
         for removal in &plan.remove {
             let disk = &self.disk;
             let removed = self.reader.catalog().alone(removal.number, |meta| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gswarm_core::{ClockOffset, Listed};
 use gswarm_types::{
-    Allow, AllowSet, Incarnation, Micros, NodeId, NodeName, Record, Table, TableDigest,
+    Allow, AllowSet, Incarnation, Micros, NodeId, NodeName, Period, Record, Table, TableDigest,
 };
 use gswarm_wire::v1::agent_message::Message as FromAgent;
 use gswarm_wire::v1::host_message::Message as ToWire;
@@ -128,6 +128,7 @@ struct Introduction {
     version: String,
     allow: AllowSet,
     simulated: bool,
+    base_period: Option<Period>,
     incarnation: Incarnation,
     held: Vec<Listed>,
     boot_id: String,
@@ -161,6 +162,9 @@ impl Introduction {
             version: clip(&hello.agent_version),
             allow: AllowSet::from(allow),
             simulated: hello.simulated,
+            base_period: hello
+                .base_period_ms
+                .and_then(|millis| Period::from_millis(i64::from(millis)).ok()),
             incarnation,
             held,
             boot_id: hello.boot_id,
@@ -243,6 +247,7 @@ async fn join(
         allow: introduction.allow,
         simulated: introduction.simulated,
         legacy: false,
+        base_period: introduction.base_period,
         incarnation: introduction.incarnation,
         held: introduction.held,
         clock: Some(clock),

@@ -132,6 +132,10 @@ impl Link {
             allow: me.allow.iter().map(|allow| allow.as_str().to_owned()).collect(),
             simulated: me.simulated,
             min_period_ms: u32::try_from(Period::MIN.millis()).unwrap_or(0),
+            base_period_ms: self
+                .introduction
+                .base_period
+                .and_then(|period| u32::try_from(period.millis()).ok()),
             hostname: me.hostname.clone(),
             last_seq: view.last_seq,
         }

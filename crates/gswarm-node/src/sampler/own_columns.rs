@@ -60,15 +60,21 @@ impl OwnColumns {
     fn build(&self, base: &Table) -> Table {
         let mut table = base.clone();
         let count = |devices: usize| u32::try_from(devices).unwrap_or(u32::MAX);
-        let device = count(table.devices.len());
-        table.devices.push(DeviceInfo {
-            id: DeviceId("agent".to_owned()),
-            scope: Scope::Node,
-            index: count(base.devices_of(Scope::Node).count()),
-            name: "agent".to_owned(),
-            parent: None,
-            simulated: self.simulated,
-        });
+        // They describe the node: they stand with its other numbers where it has any.
+        let device = base.devices_of(Scope::Node).next().map_or_else(
+            || {
+                table.devices.push(DeviceInfo {
+                    id: DeviceId("agent".to_owned()),
+                    scope: Scope::Node,
+                    index: 0,
+                    name: "agent".to_owned(),
+                    parent: None,
+                    simulated: self.simulated,
+                });
+                count(base.devices.len())
+            },
+            |(position, _)| count(position),
+        );
         let columns = METRICS.map(|metric| Column { device, metric: MetricName::new(metric) });
         table.columns.extend(columns);
         table

@@ -55,6 +55,13 @@ pub(super) struct Nvlink {
     pub(super) remote: Option<DeviceId>,
 }
 
+impl Collected {
+    /// True when a table of the window holds simulated devices.
+    pub(super) fn is_simulated(&self) -> bool {
+        self.tables.values().any(|table| table.devices.iter().any(|device| device.simulated))
+    }
+}
+
 struct Pass<'a> {
     input: &'a ExportInput,
     order: Order,

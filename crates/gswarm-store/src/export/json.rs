@@ -1,4 +1,4 @@
-//! `<name>.json`: frames, summaries, gaps and who was there; and the shape of the earlier tools.
+//! `<name>.json`: frames, summaries, gaps and who was there.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use super::frames::{Frame, Summary, frames, round};
 use super::layout::{GpuSlot, Layout};
 use super::{ExportError, ExportFacts, ExportInput};
 use crate::reader::Reader;
-use crate::time_text::{local_without_zone, rfc3339};
+use crate::time_text::rfc3339;
 
 /// Version of the JSON that this code writes.
 const SCHEMA_VERSION: u32 = 2;
@@ -105,12 +105,12 @@ struct FrameOut<'a> {
 }
 
 #[derive(Serialize)]
-struct LinkOut<'a> {
-    id1: &'a str,
+pub(super) struct LinkOut<'a> {
+    pub(super) id1: &'a str,
     /// The other GPU, or `nvswitch`.
-    id2: &'a str,
-    rx: Option<f64>,
-    tx: Option<f64>,
+    pub(super) id2: &'a str,
+    pub(super) rx: Option<f64>,
+    pub(super) tx: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -137,9 +137,9 @@ struct ClientSummary {
 }
 
 /// What frames of one export share.
-struct Shape<'a> {
+pub(super) struct Shape<'a> {
     input: &'a ExportInput,
-    labels: Vec<String>,
+    pub(super) labels: Vec<String>,
     /// For each GPU: the name of the other end of its NVLinks.
     peers: Vec<Vec<String>>,
 }
@@ -155,11 +155,7 @@ pub(super) fn write(
     // The frames go inside the head's object: its closing brace comes last.
     out.write_all(head.strip_suffix(b"}").unwrap_or(&head))?;
     out.write_all(b",\"frames\":[")?;
-    let shape = Shape {
-        input,
-        labels: layout.gpus.iter().map(|gpu| gpu.label.clone()).collect(),
-        peers: peers(&layout, &collected),
-    };
+    let shape = Shape::new(input, &layout, &collected);
     let mut first = true;
     let summary = frames(input, &layout, &mut collected, &mut |frame| {
         out.write_all(if first { b"\n" } else { b",\n" })?;
@@ -185,7 +181,7 @@ fn head<'a>(input: &'a ExportInput, layout: &'a Layout, collected: &'a Collected
         start_time: rfc3339(spec.from),
         end_time: rfc3339(input.until()),
         freq: spec.period.millis(),
-        simulated: input.simulated,
+        simulated: input.simulated || layout.gpus.iter().any(|gpu| gpu.info.simulated),
         revision: spec.revision,
         incomplete_nodes: spec.incomplete.iter().map(|node| input.name_of(*node)).collect(),
         covered_from: rfc3339(covered),
@@ -287,7 +283,15 @@ fn peers(layout: &Layout, collected: &Collected) -> Vec<Vec<String>> {
     layout.gpus.iter().map(names).collect()
 }
 
-impl Shape<'_> {
+impl<'a> Shape<'a> {
+    pub(super) fn new(input: &'a ExportInput, layout: &Layout, collected: &Collected) -> Self {
+        Self {
+            input,
+            labels: layout.gpus.iter().map(|gpu| gpu.label.clone()).collect(),
+            peers: peers(layout, collected),
+        }
+    }
+
     fn frame<'f>(&'f self, frame: &'f Frame) -> FrameOut<'f> {
         let spec = &self.input.spec;
         let total = || {
@@ -318,7 +322,7 @@ impl Shape<'_> {
 
     /// One row per GPU with NVLinks. A GPU with one kind of other end names it; with several the
     /// driver's per-GPU totals cannot be split, and the row says `nvlink`.
-    fn links<'f>(&'f self, frame: &'f Frame) -> Vec<LinkOut<'f>> {
+    pub(super) fn links<'f>(&'f self, frame: &'f Frame) -> Vec<LinkOut<'f>> {
         let rates = frame.nvlink_rx.iter().zip(&frame.nvlink_tx);
         self.labels
             .iter()
@@ -369,108 +373,6 @@ fn client_summaries<'a>(layout: &'a Layout, summary: &Summary) -> BTreeMap<&'a s
         avg_disk_util: node.disk.average().map(round),
     });
     layout.nodes.iter().map(|(_, name)| name.as_str()).zip(rows).collect()
-}
-
-#[derive(Serialize)]
-struct LegacyFrame<'a> {
-    frame_id: u64,
-    time: String,
-    gpu_id: &'a [String],
-    gpu_util: Vec<String>,
-    gpu_memory: Vec<String>,
-    dram_util: Vec<String>,
-    disk_util: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dram_bandwidth: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dram_bandwidth_rx: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dram_bandwidth_tx: Option<Vec<String>>,
-}
-
-#[derive(Serialize)]
-struct LegacyDevice {
-    avg_gpu_util: String,
-    avg_gpu_memory: String,
-}
-
-#[derive(Serialize)]
-struct LegacyClient {
-    avg_dram_util: String,
-    avg_disk_util: String,
-}
-
-/// Numbers as strings, utilisation and memory as fractions, local time without a zone.
-pub(super) fn write_legacy(
-    reader: &Reader,
-    input: &ExportInput,
-    out: &mut (dyn Write + Send),
-) -> Result<ExportFacts, ExportError> {
-    let mut collected = collect(reader, input, Order::Time)?;
-    let layout = Layout::new(input, &collected);
-    let labels: Vec<String> = layout.gpus.iter().map(|gpu| gpu.label.clone()).collect();
-    out.write_all(b"{\"frames\":[")?;
-    let mut first = true;
-    let summary = frames(input, &layout, &mut collected, &mut |frame| {
-        out.write_all(if first { b"\n" } else { b",\n" })?;
-        first = false;
-        serde_json::to_writer(&mut *out, &legacy_frame(input, &labels, frame))?;
-        Ok(())
-    })?;
-    let devices: BTreeMap<&str, LegacyDevice> = labels
-        .iter()
-        .map(String::as_str)
-        .zip(summary.gpus.iter().map(|gpu| LegacyDevice {
-            avg_gpu_util: fraction(gpu.util.average()),
-            avg_gpu_memory: fraction(gpu.memory.average()),
-        }))
-        .collect();
-    let clients: BTreeMap<&str, LegacyClient> = layout
-        .nodes
-        .iter()
-        .map(|(_, name)| name.as_str())
-        .zip(summary.nodes.iter().map(|node| LegacyClient {
-            avg_dram_util: fraction(node.memory.average()),
-            avg_disk_util: fraction(node.disk.average()),
-        }))
-        .collect();
-    out.write_all(b"\n],\"summary_by_device\":")?;
-    serde_json::to_writer(&mut *out, &devices)?;
-    out.write_all(b",\"summary_by_client\":")?;
-    serde_json::to_writer(&mut *out, &clients)?;
-    out.write_all(b",\"request_time_info\":{}}\n")?;
-    Ok(ExportFacts { records: collected.records, frames: summary.frames })
-}
-
-fn legacy_frame<'a>(input: &ExportInput, labels: &'a [String], frame: &Frame) -> LegacyFrame<'a> {
-    let texts = |values: &[Option<f64>]| values.iter().map(|value| text(*value)).collect();
-    let fractions = |values: &[Option<f64>]| values.iter().map(|v| fraction(*v)).collect();
-    let both = || {
-        let pairs = frame.pcie_rx.iter().zip(&frame.pcie_tx);
-        pairs.map(|(rx, tx)| text(rx.zip(*tx).map(|(rx, tx)| rx + tx))).collect()
-    };
-    let bandwidth = input.spec.bandwidth;
-    LegacyFrame {
-        frame_id: frame.id,
-        time: local_without_zone(frame.time),
-        gpu_id: labels,
-        gpu_util: fractions(&frame.util),
-        gpu_memory: fractions(&frame.memory),
-        dram_util: fractions(&frame.dram),
-        disk_util: fractions(&frame.disk),
-        dram_bandwidth: bandwidth.then(both),
-        dram_bandwidth_rx: bandwidth.then(|| texts(&frame.pcie_rx)),
-        dram_bandwidth_tx: bandwidth.then(|| texts(&frame.pcie_tx)),
-    }
-}
-
-fn fraction(percent: Option<f64>) -> String {
-    text(percent.map(|percent| percent / 100.0))
-}
-
-/// The earlier tools wrote `nan` for what is absent.
-fn text(value: Option<f64>) -> String {
-    value.map_or_else(|| "nan".to_owned(), |value| format!("{value:.4}"))
 }
 
 /// Kept here so that every time in an export is written the same way.

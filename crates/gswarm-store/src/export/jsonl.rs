@@ -70,7 +70,7 @@ pub(super) fn write(
                 session_id: spec.id.to_string(),
                 start_time: time_text(spec.from),
                 end_time: time_text(input.until()),
-                simulated: input.simulated,
+                simulated: input.simulated || collected.is_simulated(),
                 nodes: collected
                     .availability
                     .keys()

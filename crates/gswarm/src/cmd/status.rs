@@ -106,7 +106,8 @@ fn nothing_page(target: &Target, agents: usize) -> Page {
 
 fn title(body: &StatusBody) -> String {
     let simulated = if body.simulated { " (simulated devices)" } else { "" };
-    format!("gswarm host {}{simulated}", body.version)
+    let insecure = if body.insecure { " INSECURE: open to everyone on the network" } else { "" };
+    format!("gswarm host {}{simulated}{insecure}", body.version)
 }
 
 pub(super) const fn health_word(health: HealthStatus) -> &'static str {

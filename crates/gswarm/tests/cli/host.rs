@@ -126,6 +126,7 @@ fn text(text: &str) -> String {
 
 pub(crate) fn status() -> StatusBody {
     StatusBody {
+        insecure: false,
         version: text("0.1.0"),
         storage_id: text("0192d3a0-0000-7000-8000-00000000000a"),
         simulated: true,

@@ -58,12 +58,8 @@ pub(crate) fn pause(runtime: &Runtime, span: Duration) {
 /// Runs a command to its end.
 #[track_caller]
 pub(crate) fn run(line: &str, mut command: Command) -> Said {
-    let child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let (ended, end) = mpsc::channel();
     thread::spawn(move || ended.send(child.wait_with_output()));

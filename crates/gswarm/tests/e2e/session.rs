@@ -150,7 +150,7 @@ fn every_shape_of_export() {
 
     export("jsonl", "run1.jsonl");
     let records = Records::read(&site.work().join("run1.jsonl"));
-    assert!(records.gaps.is_empty());
+    records.check_unbroken();
     assert_eq!(records.incarnations.len(), 2);
     assert!(records.rows().filter(|row| row.kind == "values").count() >= 6);
 

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::process::{self, DEADLINE, Process, Said};
+use crate::spool::records_in;
 
 /// Below the ports that the kernel gives away: nobody gets one of these while its host is down.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
@@ -148,8 +149,7 @@ impl Site {
     pub(crate) fn agent(&self, line: &str, number: usize) -> Process {
         let node = format!("node{number}");
         let devices = format!("sim:{GPUS}xh100,seed={number}");
-        let environment =
-            [("GSWARM_AGENT__NODE_ID", &*node), ("GSWARM_AGENT__DEVICES", &*devices)];
+        let environment = [("GSWARM_AGENT__NODE_ID", &*node), ("GSWARM_AGENT__DEVICES", &*devices)];
         self.start(line, &environment)
     }
 
@@ -165,8 +165,19 @@ impl Site {
 
     /// The state directory of the agent of this name.
     pub(crate) fn state(&self, node: &str) -> PathBuf {
-        let machines = fs::read_dir(self.home().join("state-sim")).unwrap();
-        machines.map(|machine| machine.unwrap().path().join(node)).next().unwrap()
+        let folder = self.home().join("state-sim");
+        let machine = self.until("state of this machine", || fs::read_dir(&folder).ok()?.next());
+        machine.unwrap().path().join(node)
+    }
+
+    /// Waits until the spool of every one of these nodes has taken some more records.
+    #[track_caller]
+    pub(crate) fn spooled(&self, nodes: &[&str]) {
+        for node in nodes {
+            let spool = self.state(node).join("spool");
+            let before = records_in(&spool);
+            self.until("records in a spool", || (records_in(&spool) >= before + 4).then_some(()));
+        }
     }
 
     #[track_caller]

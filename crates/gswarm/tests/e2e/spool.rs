@@ -26,6 +26,13 @@ pub(crate) struct Ledger {
     accounts: BTreeMap<String, Account>,
 }
 
+/// How many records the spool of a living agent has.
+pub(crate) fn records_in(spool: &Path) -> usize {
+    let mut ledger = Ledger::default();
+    ledger.enter(spool, Writer::Alive);
+    ledger.records()
+}
+
 /// Whether the agent still wrote while its spool was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writer {
