@@ -223,7 +223,6 @@ def test_names_that_cannot_be_files_are_refused(sim_host, name):
 BODIES_REFUSED = [
     "{",
     "}",
-    "null",
     "true",
     "1",
     '"name"',

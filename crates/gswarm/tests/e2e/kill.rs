@@ -1,11 +1,13 @@
 //! `kill -9` of hosts and agents at random moments, and a count of every record afterwards.
 
+use std::path::Path;
 use std::time::Duration;
 
+use gswarm_api::body::StartRequest;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::file::Records;
+use crate::file::{Frames, Records};
 use crate::process::Process;
 use crate::site::Site;
 use crate::spool::{Ledger, Writer};
@@ -21,6 +23,8 @@ struct Torture {
     host: Option<Process>,
     agents: Vec<Process>,
     ledger: Ledger,
+    /// The ids of the sessions whose start the host has confirmed.
+    promised: Vec<String>,
     site: Site,
 }
 
@@ -32,7 +36,7 @@ impl Torture {
         site.run("gswarm profiler start --name all").worked();
         let agents = (1..=NODES).map(|number| site.agent(JOIN, number)).collect();
         site.connected(NODES);
-        Self { site, host: Some(host), agents, ledger: Ledger::default() }
+        Self { site, host: Some(host), agents, ledger: Ledger::default(), promised: Vec::new() }
     }
 
     fn kill_host(&mut self) {
@@ -68,7 +72,36 @@ impl Torture {
         self.site.pause(Duration::from_millis(millis));
     }
 
+    /// Opens a session that ends by itself during one of the next rounds, if there is a host to ask.
+    fn promise(&mut self) {
+        let duration = Some("1s".to_owned());
+        let request = StartRequest { duration, freq: Some(100), ..StartRequest::default() };
+        let started = self.site.ask(async |host| host.start_session(&request).await);
+        self.promised.extend(started.ok().map(|session| session.id));
+    }
+
+    /// Every session that was confirmed has ended and has its whole file.
+    #[track_caller]
+    fn check_promised(&self) {
+        assert!(self.promised.len() * 4 >= ROUNDS, "only {} sessions", self.promised.len());
+        for id in &self.promised {
+            let file = self.site.until("the file of a session", || {
+                let session = self.site.ask(async |host| host.session(id).await).unwrap();
+                let done = !session.active && session.incomplete_nodes.is_empty();
+                session.output_file.filter(|_| done)
+            });
+            let file = Frames::read(Path::new(&file));
+            assert_eq!(file.json["session_id"], **id);
+            assert_eq!(file.json["gaps"], serde_json::json!([]));
+            assert_eq!(file.frames().len(), 10);
+        }
+        // Also those whose confirmation was lost: each has one file, and nothing half lies about.
+        let files = self.site.files();
+        assert!(files.iter().all(|file| file.ends_with(".json")), "{files:?}");
+    }
+
     fn round(&mut self, random: &mut StdRng) {
+        self.promise();
         self.wait(random);
         match random.random_range(0..4) {
             0 => {
@@ -94,6 +127,7 @@ impl Torture {
             let nodes = self.site.connected(NODES);
             nodes.iter().all(|node| node.spool_records.is_some_and(|held| held < 50)).then_some(())
         });
+        self.check_promised();
         for agent in std::mem::take(&mut self.agents) {
             agent.interrupt(&self.site.runtime);
         }

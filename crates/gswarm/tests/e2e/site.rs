@@ -173,11 +173,11 @@ impl Site {
     /// Waits until the spool of every one of these nodes has taken some more records.
     #[track_caller]
     pub(crate) fn spooled(&self, nodes: &[&str]) {
-        for node in nodes {
-            let spool = self.state(node).join("spool");
-            let before = records_in(&spool);
-            self.until("records in a spool", || (records_in(&spool) >= before + 4).then_some(()));
-        }
+        let spools: Vec<PathBuf> =
+            nodes.iter().map(|node| self.state(node).join("spool")).collect();
+        let before: Vec<usize> = spools.iter().map(|spool| records_in(spool)).collect();
+        let grown = |(spool, before): (&PathBuf, &usize)| records_in(spool) >= before + 4;
+        self.until("records in the spools", || spools.iter().zip(&before).all(grown).then_some(()));
     }
 
     #[track_caller]
