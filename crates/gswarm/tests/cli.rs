@@ -137,7 +137,7 @@ fn mistyped() {
         "mistyped",
         &user.transcript(&[
             "gswarm profilr start",
-            "gswarm profiler strat",
+            "gswarm profiler strat", // misspelt on purpose
             "gswarm host start --prot 1",
             "gswarm host start --port 70000",
             "gswarm host start --listen everywhere",
