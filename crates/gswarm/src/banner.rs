@@ -2,24 +2,26 @@
 
 use std::net::SocketAddr;
 
+use gswarm_api::body::StoreBody;
+
 use crate::plan::{AgentPlan, HostPlan, UpPlan};
 use crate::units;
 
 /// For a host that listens at `addresses`.
-pub(crate) fn host(plan: &HostPlan, addresses: &[SocketAddr]) -> String {
+pub(crate) fn host(plan: &HostPlan, addresses: &[SocketAddr], store: &StoreBody) -> String {
     let simulated = if plan.simulated { ", simulated devices only" } else { "" };
     let places: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let budget = plan.retention.budget_bytes.map_or_else(
-        || "at most 10 GB or 5 % of the disk".to_owned(),
-        |bytes| format!("at most {}", units::bytes(bytes)),
+    let growth = store.bytes_per_day.map_or_else(
+        || "growth is measured from now on".to_owned(),
+        |bytes| format!("grows by {} a day", units::bytes(bytes)),
     );
     let mut lines = vec![
         format!("gswarm host {}{simulated}", env!("CARGO_PKG_VERSION")),
         format!("  listening  {}", places.join(", ")),
         format!(
-            "  data       {} ({}, kept {})",
+            "  data       {} (at most {}, kept {}; {growth})",
             plan.data_dir.display(),
-            budget,
+            units::bytes(store.budget_bytes),
             units::span(plan.retention.keep)
         ),
         format!("  output     {}", plan.output_dir.display()),
@@ -49,7 +51,7 @@ pub(crate) fn agent(plan: &AgentPlan) -> String {
         format!("gswarm agent {}, node `{}`", env!("CARGO_PKG_VERSION"), plan.node_name),
         format!("  host       {}", plan.target),
         format!("  devices    {}", plan.devices),
-        format!("  sampling   {period}{}", shown(plan.bandwidth, plan.nvlink)),
+        format!("  sampling   {period}"),
         format!("  allows     {}", plan.allow),
         format!("  state      {}", plan.state_dir.display()),
     ];

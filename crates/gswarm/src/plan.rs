@@ -58,8 +58,6 @@ pub(crate) struct AgentPlan {
     pub(crate) allow: AllowSet,
     pub(crate) resilient: bool,
     pub(crate) nvml_library: Option<PathBuf>,
-    pub(crate) bandwidth: bool,
-    pub(crate) nvlink: bool,
 }
 
 /// A host with its agents in one process.

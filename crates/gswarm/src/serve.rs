@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use gswarm_api::body::SessionsBody;
+use gswarm_api::body::{SessionsBody, StoreBody};
 use gswarm_api::{ErrorCode, Target};
 use gswarm_device::OpenOptions;
 use gswarm_host::{Caller, Host, HostConfig, HostParts, RetentionConfig, Settings, TcpAcceptor};
@@ -35,7 +35,7 @@ const DISK_RESERVE_SHARE: u64 = 20;
 /// Runs a host until it is told to stop.
 pub(crate) async fn run_host(plan: HostPlan) -> anyhow::Result<()> {
     let running = RunningHost::start(&plan).await?;
-    remark(&banner::host(&plan, &running.addresses));
+    remark(&banner::host(&plan, &running.addresses, &running.store().await?));
     tokio::select! {
         () = told_to_stop() => {},
         () = running.host.stop_requested() => {},
@@ -76,7 +76,7 @@ pub(crate) async fn run_up(plan: UpPlan) -> anyhow::Result<()> {
         }
         agents.push(RunningAgent::start(&agent).await?);
     }
-    remark(&banner::host(&plan.host, &host.addresses));
+    remark(&banner::host(&plan.host, &host.addresses, &host.store().await?));
     remark(&banner::up(&plan));
     tokio::select! {
         () = told_to_stop() => {},
@@ -118,6 +118,10 @@ impl RunningHost {
         let run = RunFile::of_host(addresses.iter().map(ToString::to_string).collect())?;
         let run = run.announce(&plan.data_dir)?;
         Ok(Self { host, addresses, _run: run, _lock: lock })
+    }
+
+    async fn store(&self) -> anyhow::Result<StoreBody> {
+        Ok(self.host.handle().status(&Caller::local()).await?.store)
     }
 
     async fn stop(self) {

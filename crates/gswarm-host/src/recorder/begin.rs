@@ -119,7 +119,7 @@ fn find(
     Ok(Found { recovered, sessions, rebuilt, names, expired_until, events })
 }
 
-/// Files are the truth; a session whose file is gone or unreadable is rebuilt from the journal.
+/// Files are the truth; a session whose file cannot be read is rebuilt from the journal.
 fn merge(files: SessionFiles, recovered: &Recovered) -> (Vec<SessionSpec>, usize) {
     let mut sessions = files.sessions;
     let mut rebuilt = 0;

@@ -108,17 +108,15 @@ impl Recorder {
         let segments = self.reader.catalog().segments();
         let sealed = segments.iter().filter(|meta| meta.state == SegmentState::Sealed).count();
         let up = self.time.now() - self.started;
-        let per_day = (up >= GROWTH_AFTER).then(|| {
-            #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-            let per_second = self.counters.bytes as f64 / up.as_secs_f64();
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
-            let day = (per_second * 86_400.0) as u64;
-            day
-        });
+        let kept_bytes: u64 = segments.iter().map(|meta| meta.bytes).sum();
+        let kept_for = self.reader.catalog().oldest().map(|oldest| self.started - oldest);
+        // What came in since the start; right after it, what is kept over the time it covers.
+        let per_day = per_day(self.counters.bytes, up)
+            .or_else(|| kept_for.and_then(|span| per_day(kept_bytes, span)));
         StoreBody {
             segments: segments.len() as u64,
             segments_sealed: sealed as u64,
-            bytes: segments.iter().map(|meta| meta.bytes).sum(),
+            bytes: kept_bytes,
             budget_bytes: self.config.retention.budget_bytes,
             retention_hours: u64::try_from(self.config.retention.keep.0 / 3_600_000_000)
                 .unwrap_or(0),
@@ -329,6 +327,18 @@ impl Recorder {
             names: self.nodes.values().map(|node| (node.id, node.name.to_string())).collect(),
         }
     }
+}
+
+/// Bytes a day; `None` over too short a time.
+fn per_day(bytes: u64, span: Micros) -> Option<u64> {
+    if span < GROWTH_AFTER {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let per_second = bytes as f64 / span.as_secs_f64();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+    let day = (per_second * 86_400.0) as u64;
+    Some(day)
 }
 
 fn check(name: &str, status: HealthStatus, message: String) -> CheckBody {

@@ -96,10 +96,14 @@ mod tests {
         assert!(table.columns.iter().all(|column| column.metric.known().is_some()));
         let (_, again) = own.extend(&Arc::new(Table::default()));
         assert!(Arc::ptr_eq(&table, &again));
-        let mut other = Table::default();
-        other.devices.push(table.devices[0].clone());
-        let (changed, table) = own.extend(&Arc::new(other));
+        let gpu = DeviceInfo { scope: Scope::Gpu, ..table.devices[0].clone() };
+        let with_gpu = Table { devices: vec![gpu.clone()], ..Table::default() };
+        let (changed, table) = own.extend(&Arc::new(with_gpu));
         assert_ne!(changed, digest);
-        assert_eq!(table.devices[1].index, 1);
+        assert_eq!((table.devices.len(), table.columns[0].device), (2, 1));
+        let node = DeviceInfo { scope: Scope::Node, ..gpu.clone() };
+        let with_node = Table { devices: vec![gpu, node], ..Table::default() };
+        let (_, table) = own.extend(&Arc::new(with_node));
+        assert_eq!((table.devices.len(), table.columns[0].device), (2, 1), "beside the node's own");
     }
 }

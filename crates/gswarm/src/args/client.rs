@@ -40,16 +40,16 @@ pub(crate) struct ConnectArgs {
     /// Which devices: auto, nvml, none, sim:8xh100,seed=7 or replay:FILE [default: auto]
     #[arg(long, value_name = "SPEC")]
     pub(crate) devices: Option<String>,
-    /// Longest time between samples, in milliseconds (500, 500ms, 1s) [default: the host decides]
+    /// Time between samples when no session asks for more (500, 500ms, 1s) [default: the host's]
     #[arg(long, visible_alias = "interval", value_name = "MS", value_parser = value::period)]
     pub(crate) freq: Option<Period>,
     /// More metrics to record, by name
     #[arg(short = 'e', long, value_name = "A,B")]
     pub(crate) extra_metrics: Option<String>,
-    /// Show GPU to host (PCIe) bandwidth of this node
+    /// For old scripts: bandwidth is always recorded, sessions decide what they show
     #[arg(short = 'b', long)]
     pub(crate) enable_bandwidth: bool,
-    /// Show NVLink bandwidth of this node
+    /// For old scripts: NVLink traffic is always recorded, sessions decide what they show
     #[arg(long)]
     pub(crate) enable_nvlink: bool,
     /// What the host may do here besides observing: probe, models, data, run

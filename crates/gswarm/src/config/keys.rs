@@ -57,8 +57,6 @@ pub(crate) const KEYS: &[Key] = &[
     key("agent.devices", Kind::Text, Some("auto")),
     key("agent.freq", Kind::Period, None),
     key("agent.extra_metrics", Kind::List, None),
-    key("agent.enable_bandwidth", Kind::Switch, None),
-    key("agent.enable_nvlink", Kind::Switch, None),
     key("agent.allow", Kind::List, None),
     key("agent.resilient", Kind::Switch, Some("true")),
     key("agent.state_dir", Kind::Text, None),

@@ -47,8 +47,6 @@ impl PlannedAgent {
             allow: allow(&text(args.allow.as_deref(), settings, "agent.allow"))?,
             resilient: args.resilient || (!args.no_resilient && settings.switch("agent.resilient")),
             nvml_library: nvml_library(args.nvml_library.clone(), settings),
-            bandwidth: args.enable_bandwidth || switch(settings, "bandwidth"),
-            nvlink: args.enable_nvlink || switch(settings, "nvlink"),
         };
         Ok(Self { plan, note: state.note })
     }
@@ -69,13 +67,6 @@ fn devices(flag: Option<&str>, settings: &Settings) -> anyhow::Result<DeviceSpec
 
 pub(crate) fn nvml_library(flag: Option<PathBuf>, settings: &Settings) -> Option<PathBuf> {
     flag.or_else(|| settings.path("agent.nvml_library"))
-}
-
-/// `agent.enable_X` where it is said, else `profiling.enable_X`.
-fn switch(settings: &Settings, name: &str) -> bool {
-    settings
-        .get(&format!("agent.enable_{name}"))
-        .unwrap_or_else(|| settings.switch(&format!("profiling.enable_{name}")))
 }
 
 fn text(flag: Option<&str>, settings: &Settings, key: &str) -> String {

@@ -93,8 +93,11 @@ impl Site {
     /// The line with this machine in the place of the one that the manuals talk about.
     fn here(&self, line: &str) -> String {
         line.replace("master-node", "localhost")
-            .replace("8090", &self.port().to_string())
-            .replace("8091", &self.http_port().to_string())
+            // Both at once: a port may hold the digits of the other.
+            .replace("8090", "{main}")
+            .replace("8091", "{http}")
+            .replace("{main}", &self.port().to_string())
+            .replace("{http}", &self.http_port().to_string())
     }
 
     fn command(&self, line: &str) -> Command {
