@@ -3,6 +3,7 @@
 mod caller;
 mod config;
 mod clock;
+mod kind_file;
 mod live;
 mod recorder;
 mod export_job;
@@ -22,6 +23,7 @@ use tokio_util::task::TaskTracker;
 pub use caller::{Caller, Role};
 pub use config::{HostConfig, RetentionConfig, Settings};
 pub use handle::{ExportStream, Handle};
+pub use kind_file::is_simulated_data;
 pub use recorder::StartError;
 pub use serve::{Acceptor, PeerIdentity, TcpAcceptor};
 

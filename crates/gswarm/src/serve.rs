@@ -8,7 +8,9 @@ use anyhow::Context;
 use gswarm_api::body::{SessionsBody, StoreBody};
 use gswarm_api::{ErrorCode, Target};
 use gswarm_device::OpenOptions;
-use gswarm_host::{Caller, Host, HostConfig, HostParts, RetentionConfig, Settings, TcpAcceptor};
+use gswarm_host::{
+    Caller, Host, HostConfig, HostParts, RetentionConfig, Settings, StartError, TcpAcceptor,
+};
 use gswarm_node::{
     Agent, AgentConfig, AgentParts, AgentStatus, LinkState, SpoolLimits, TcpConnect,
 };
@@ -111,7 +113,7 @@ impl RunningHost {
             acceptors.push(TcpAcceptor::new(listener));
         }
         let shown = addresses.iter().map(ToString::to_string).collect();
-        let host = Host::start(host_config(plan, shown)?, parts()).await?;
+        let host = Host::start(host_config(plan, shown)?, parts()).await.map_err(unstartable)?;
         for acceptor in acceptors {
             host.serve(acceptor);
         }
@@ -281,6 +283,14 @@ async fn told_to_stop() {
     }
 }
 
+/// A directory of the wrong kind is the user's to settle; the rest stands as it is.
+fn unstartable(error: StartError) -> anyhow::Error {
+    match error {
+        StartError::Kind { .. } => Fault::not_now(error.to_string()).into(),
+        other => anyhow::Error::new(other),
+    }
+}
+
 fn locked(error: LockError) -> anyhow::Error {
     match error {
         LockError::Taken { .. } => Fault::conflict(error.to_string())
@@ -307,11 +317,12 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// A host over a data directory that nobody else uses, without listeners.
 async fn open_offline(data_dir: &Path) -> anyhow::Result<(Host, DirLock)> {
     let lock = DirLock::acquire(data_dir).map_err(locked)?;
+    let simulated = gswarm_host::is_simulated_data(&StdDisk, data_dir)?.unwrap_or(false);
     let config = HostConfig {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data_dir: data_dir.to_owned(),
         output_dir: PathBuf::from("."),
-        simulated: false,
+        simulated,
         settings: Settings::default(),
         retention: RetentionConfig { budget_bytes: u64::MAX, ..RetentionConfig::default() },
         insecure: false,

@@ -26,6 +26,7 @@ use crate::HostParts;
 use crate::clock::HostTime;
 use crate::config::HostConfig;
 use crate::handle::Handle;
+use crate::kind_file;
 use crate::live::{Live, LiveEvent};
 
 /// Segments that are read for events of before the start.
@@ -38,6 +39,8 @@ pub enum StartError {
     Journal(#[from] OpenError),
     #[error("cannot read `{path}`")]
     Read { path: PathBuf, source: io::Error },
+    #[error("`{path}` holds {holds} devices: use another data directory, or start the host {how}")]
+    Kind { path: PathBuf, holds: &'static str, how: &'static str },
     #[error("recovery ended badly")]
     Panicked,
 }
@@ -97,6 +100,7 @@ fn find(
     new_storage: StorageId,
 ) -> Result<Found, StartError> {
     let read_error = |path: PathBuf| move |source| StartError::Read { path, source };
+    check_kind(disk.as_ref(), config)?;
     let sessions_dir = config.data_dir.join("sessions");
     let recovered = Journal::open(
         disk.clone(),
@@ -117,6 +121,19 @@ fn find(
     let (sessions, rebuilt) = merge(files, &recovered);
     let expired_until = expiry_file::read(disk.as_ref(), &config.data_dir);
     Ok(Found { recovered, sessions, rebuilt, names, expired_until, events })
+}
+
+/// Real and simulated recordings never share a directory.
+fn check_kind(disk: &dyn Disk, config: &HostConfig) -> Result<(), StartError> {
+    let path = config.data_dir.clone();
+    let read_error = |source| StartError::Read { path: path.clone(), source };
+    disk.create_dir_all(&config.data_dir).map_err(read_error)?;
+    match kind_file::is_simulated_data(disk, &config.data_dir).map_err(read_error)? {
+        Some(simulated) if simulated == config.simulated => Ok(()),
+        Some(true) => Err(StartError::Kind { path, holds: "simulated", how: "with `--sim`" }),
+        Some(false) => Err(StartError::Kind { path, holds: "real", how: "without `--sim`" }),
+        None => kind_file::write(disk, &config.data_dir, config.simulated).map_err(read_error),
+    }
 }
 
 /// Files are the truth; a session whose file cannot be read is rebuilt from the journal.

@@ -93,6 +93,9 @@ fn simulated_and_real_never_mix() {
     assert!(said.contains("--sim"), "{said}");
     agent.interrupt(&site.runtime);
     host.interrupt(&site.runtime);
+    // Nor do their recordings.
+    let mixed = format!("{HOST} --sim --data-dir {}", real.display());
+    site.run(&mixed).failed(7, "holds real devices");
     // And the other way round.
     let _host = site.host_in(&format!("{HOST} --sim"), &site.data());
     let mut agent = site.start(&format!("{JOIN} --devices none -n real"), &[]);
