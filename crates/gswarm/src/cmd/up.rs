@@ -17,7 +17,7 @@ use crate::plan::{AgentPlan, HostPlan, UpPlan};
 use crate::serve;
 
 /// What a simulated node has when nothing else was said.
-const SIMULATED_DEVICES: &str = "sim:8xh100";
+const SIMULATED_DEVICES: &str = "sim:8xh100,scenario=training";
 
 pub(super) fn up(context: &Context, args: &UpArgs) -> anyhow::Result<()> {
     host::refuse_target(context)?;
