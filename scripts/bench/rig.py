@@ -108,12 +108,23 @@ def workshop(name):
     parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix=name + "-", dir=parent))
     processes = []
+    # A polite kill of the benchmark ends its children too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))
     try:
         yield directory, processes
     finally:
-        for process in reversed(processes):
-            process.stop()
+        stop_all(processes)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def stop_all(processes):
+    """The last one first; one that cannot be stopped does not keep the others."""
+    while processes:
+        process = processes.pop()
+        try:
+            process.stop()
+        except Exception as error:
+            say(f"bench: {process.name}: {error!r}")
 
 
 def raise_file_limit():

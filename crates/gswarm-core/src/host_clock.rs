@@ -34,12 +34,12 @@ pub struct ClockStep {
 impl HostClock {
     /// `floor` is the last receipt stamp on disk: time does not run behind it.
     pub fn new(mono: Micros, wall: Micros, floor: Option<Micros>) -> Self {
-        Self {
-            offset: wall - mono,
-            last_mono: mono,
-            floor: floor.unwrap_or(Micros(i64::MIN)),
-            epoch: 0,
-        }
+        let floor = floor.unwrap_or(Micros(i64::MIN));
+        // A wall clock a little behind the last receipt: time goes on from there and slews back,
+        // instead of standing still.
+        let near = floor > wall && floor - wall <= STEP_MIN;
+        let start = if near { floor } else { wall };
+        Self { offset: start - mono, last_mono: mono, floor, epoch: 0 }
     }
 
     pub fn read(&mut self, mono: Micros, wall: Micros) -> ClockReading {
@@ -48,7 +48,8 @@ impl HostClock {
         let target = wall - mono;
         let away = target - self.offset;
         let behind_floor = self.floor - wall;
-        if behind_floor > STEP_MIN || away > STEP_MIN {
+        // Only backwards: a glitch ahead must not age the whole recording at once.
+        if behind_floor > STEP_MIN {
             return self.step(mono, target);
         }
         let most = elapsed / SLEW_DIVISOR;
@@ -103,14 +104,15 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_holds_time_until_the_wall_passes_it() {
-        check(Some(1500), &[(0, 1000), (100, 1100), (600, 1600)], "1500 1500 1600");
+    fn time_goes_on_from_the_floor_and_slews_back() {
+        check(Some(1500), &[(0, 1000), (100, 1100), (600, 1600)], "1500 1595 2070");
     }
 
     #[test]
     fn hours_are_stepped() {
         let hour = HOUR / SECOND;
         check(Some(1000 + 2 * hour), &[(0, 1000), (10, 1010)], "1000! 1010");
-        check(None, &[(0, 1000), (10, 1010 + 2 * hour), (20, 1020)], "1000 8210! 1020!");
+        // Ahead is followed slowly, whatever the distance.
+        check(None, &[(0, 1000), (100, 1100 + 2 * hour), (200, 1200)], "1000 1105 1200");
     }
 }

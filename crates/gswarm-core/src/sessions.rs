@@ -30,6 +30,8 @@ pub struct StartPlan {
     pub from: Micros,
     /// `Some` for a capture, which is over from the start.
     pub until: Option<Micros>,
+    /// Retention took everything before this.
+    pub expired_until: Option<Micros>,
     pub stop_at: Option<Micros>,
     pub period: Period,
     pub selection: Selection,
@@ -78,6 +80,7 @@ impl SessionBook {
             created: now,
             from: plan.from,
             until: plan.until,
+            covered_from: plan.expired_until.filter(|expired| *expired > plan.from),
             stop_at: plan.stop_at,
             period: plan.period,
             selection: plan.selection,
@@ -171,6 +174,7 @@ mod tests {
             name: name.parse().unwrap(),
             from: Micros(0),
             until: None,
+            expired_until: None,
             stop_at: None,
             period: Period::from_millis(period_ms).unwrap(),
             selection: Selection::default(),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use gswarm_store::Disk;
-use gswarm_store::disk::{Append, read_file, remove_if_there};
+use gswarm_store::disk::{Append, fill, remove_if_there};
 use gswarm_store::export::{ExportFormat, ExportInput, export, size_estimate};
 use gswarm_store::reader::Reader;
 
@@ -103,7 +103,21 @@ fn target(disk: &dyn Disk, order: &ExportOrder) -> io::Result<PathBuf> {
 }
 
 fn unchanged(disk: &dyn Disk, path: &Path, crc: u32) -> bool {
-    read_file(disk, path, u64::MAX).is_ok_and(|bytes| crc32c::crc32c(&bytes) == crc)
+    file_crc(disk, path).is_ok_and(|found| found == crc)
+}
+
+fn file_crc(disk: &dyn Disk, path: &Path) -> io::Result<u32> {
+    let file = disk.open(path)?;
+    let mut piece = vec![0; BUFFER_BYTES];
+    let (mut crc, mut offset) = (0, 0);
+    loop {
+        let read = fill(file.as_ref(), &mut piece, offset)?;
+        let Some(bytes) = piece.get(..read).filter(|bytes| !bytes.is_empty()) else {
+            return Ok(crc);
+        };
+        crc = crc32c::crc32c_append(crc, bytes);
+        offset += read as u64;
+    }
 }
 
 /// Buffers small writes and keeps the checksum.

@@ -57,6 +57,8 @@ use stopping::Stopping;
 pub(crate) const INGEST_QUEUE_MAX: usize = 512;
 /// Questions that may wait.
 pub(crate) const CALL_QUEUE_MAX: usize = 256;
+/// Messages that may wait for a disk that does not take records.
+const PARKED_MAX: usize = 2_048;
 /// A batch is committed after this long, however small it is.
 const COMMIT_AFTER: Duration = Duration::from_millis(10);
 /// A batch is committed at once at this size.
@@ -92,6 +94,8 @@ pub(crate) struct Recorder {
     commit: Option<JoinHandle<Committed>>,
     retry_at: Option<Instant>,
     batch: Batch,
+    /// Records, and the ends of their streams, that came while a commit ran.
+    parked: VecDeque<Ingest>,
     /// The batch that the disk refused, to be tried again.
     refused: Option<Batch>,
     trouble: Option<String>,
@@ -127,23 +131,53 @@ impl Recorder {
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let idle = self.commit.is_none() && self.retry_at.is_none();
+            let free = self.commit.is_none() && self.retry_at.is_none();
             let commit_at = self.batch.due(COMMIT_AFTER, COMMIT_BYTES);
             let retry_at = self.retry_at;
+            // In no fixed order: questions must not starve records, nor records the tick.
             tokio::select! {
-                biased;
                 () = stop.cancelled() => break,
                 done = finished(&mut self.commit), if self.commit.is_some() => self.committed(done),
-                () = until(commit_at), if idle && commit_at.is_some() => self.start_commit(),
+                () = until(commit_at), if free && commit_at.is_some() => self.start_commit(),
                 () = until(retry_at), if retry_at.is_some() => self.retry_commit(),
                 Some(call) = calls.recv() => self.call(call).await,
-                Some(message) = ingest.recv(), if idle && !self.batch.is_full(COMMIT_BYTES) => {
-                    self.take(message).await;
+                Some(message) = ingest.recv(), if self.has_room(free) => {
+                    self.receive(message, free).await;
                 },
                 _ = tick.tick() => self.tick().await,
             }
         }
         self.close(&mut ingest).await;
+    }
+
+    fn has_room(&self, free: bool) -> bool {
+        if free && self.parked.is_empty() {
+            !self.batch.is_full(COMMIT_BYTES)
+        } else {
+            self.parked.len() < PARKED_MAX
+        }
+    }
+
+    /// Heartbeats, joins and answers are heard at once; records wait while a commit runs.
+    async fn receive(&mut self, message: Ingest, free: bool) {
+        let busy = !free || !self.parked.is_empty();
+        match message {
+            Ingest::Records(_) | Ingest::Leave { .. } if busy => self.parked.push_back(message),
+            message => self.take(message).await,
+        }
+    }
+
+    /// Takes what waited, as far as the next batch goes.
+    fn unpark(&mut self) {
+        while !self.batch.is_full(COMMIT_BYTES)
+            && let Some(message) = self.parked.pop_front()
+        {
+            match message {
+                Ingest::Records(batch) => self.records(batch),
+                Ingest::Leave { stream, node } => self.leave(stream, node),
+                _ => {},
+            }
+        }
     }
 
     /// Makes what is held durable. What does not get there was not acknowledged.

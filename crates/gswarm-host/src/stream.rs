@@ -1,5 +1,6 @@
 //! The agents' stream: reads always, hands on in order, says what the recorder says.
 
+mod introduction;
 mod session;
 
 use std::pin::Pin;

@@ -54,6 +54,9 @@ pub struct SessionSpec {
     /// First instant after the window; `None` while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Micros>,
+    /// What lay before this was already gone when the session was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered_from: Option<Micros>,
     /// When to stop by itself (`--for`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_at: Option<Micros>,

@@ -5,8 +5,8 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use gswarm_api::{ErrorCode, Failure};
-use http::Method;
 use http::request::Parts;
+use http::{HeaderValue, Method, header};
 
 use super::answer::Refusal;
 use crate::caller::{Caller, Role};
@@ -44,8 +44,22 @@ async fn admit(role: Role, mut request: Request, next: Next) -> Response {
         let message = "this needs more rights than a caller from the network has: ask on the host";
         return Refusal(Failure::new(ErrorCode::PermissionDenied, message)).into_response();
     }
+    if is_cross_site(&request) {
+        let message = "requests of other sites' pages are refused";
+        return Refusal(Failure::new(ErrorCode::PermissionDenied, message)).into_response();
+    }
     request.extensions_mut().insert(caller);
     next.run(request).await
+}
+
+/// A browser says which page asks; only our own may.
+fn is_cross_site(request: &Request) -> bool {
+    let header =
+        |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let Some(origin) = header(header::ORIGIN) else { return false };
+    let host = header(header::HOST).or_else(|| request.uri().authority().map(|a| a.as_str()));
+    let site = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    site.is_none() || site != host
 }
 
 /// The caller that the door let in.

@@ -1,10 +1,12 @@
 //! Entries that wait for the next commit, and who hears of it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gswarm_store::entry::Entry;
-use gswarm_types::{Incarnation, NodeId};
+use gswarm_store::journal::TableKey;
+use gswarm_types::{Incarnation, NodeId, Table};
 use tokio::time::Instant;
 
 use super::message::StreamId;
@@ -15,6 +17,8 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     bytes: usize,
     opened: Option<Instant>,
+    /// The tables that its values refer to.
+    pub(super) tables: HashMap<TableKey, Arc<Table>>,
     /// The last record of each stream in this batch.
     pub(super) acks: HashMap<StreamId, (NodeId, Incarnation, u64)>,
 }

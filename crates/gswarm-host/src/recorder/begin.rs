@@ -228,6 +228,7 @@ fn assemble(
         commit: None,
         retry_at: None,
         batch: Batch::default(),
+        parked: VecDeque::new(),
         refused: None,
         trouble: None,
         intake: recovered.intake,

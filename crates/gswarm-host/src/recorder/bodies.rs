@@ -269,7 +269,7 @@ impl Recorder {
     pub(super) fn session_body(&self, spec: &SessionSpec) -> SessionBody {
         let until = spec.until.unwrap_or_else(|| self.time.now());
         let frames = (until - spec.from).0.max(0) / spec.period.micros().0.max(1);
-        let covered = self.expired_until.map_or(spec.from, |expired| expired.max(spec.from));
+        let covered = spec.covered_from.unwrap_or(spec.from);
         SessionBody {
             id: spec.id.to_string(),
             name: spec.name.to_string(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gswarm_core::Admission;
 use gswarm_store::entry::{Entry, Stamp, StoredRecord};
 use gswarm_store::journal::{CommitError, Journal, TableKey, TableSource};
-use gswarm_types::{Body, EventKind, Severity, Table};
+use gswarm_types::{Body, EventKind, NodeId, Record, Severity, Table};
 use tokio::time::Instant;
 
 use super::message::{Ingest, RecordBatch, ToAgent};
@@ -29,9 +29,9 @@ pub(super) struct Committed {
 
 /// The tables that a batch refers to.
 #[derive(Debug)]
-struct BatchTables(HashMap<TableKey, Arc<Table>>);
+struct BatchTables<'a>(&'a HashMap<TableKey, Arc<Table>>);
 
-impl TableSource for BatchTables {
+impl TableSource for BatchTables<'_> {
     fn table(&self, key: &TableKey) -> Option<&Table> {
         self.0.get(key).map(Arc::as_ref)
     }
@@ -67,7 +67,7 @@ impl Recorder {
         }
     }
 
-    fn records(&mut self, batch: RecordBatch) {
+    pub(super) fn records(&mut self, batch: RecordBatch) {
         let receipt = self.time.now();
         let fenced = self
             .nodes
@@ -87,12 +87,25 @@ impl Recorder {
                         self.counters.rejected += 1;
                     }
                     let bytes = ENTRY_BYTES + CELL_BYTES * cells(&record.body);
+                    self.keep_table(batch.node, &record);
                     let stamp = Stamp { node: batch.node, time, receipt, quality, crc };
                     let stored = StoredRecord::new(record, stamp);
                     self.batch.push(Entry::Record(stored), bytes);
                 },
             }
             self.batch.acknowledge(batch.stream, batch.node, incarnation, seq);
+        }
+    }
+
+    /// The table goes with the batch: by the time of the commit the node may know others.
+    fn keep_table(&mut self, id: NodeId, record: &Record) {
+        let Body::Values(values) = &record.body else { return };
+        let key = (id, record.incarnation, values.table);
+        if !self.batch.tables.contains_key(&key)
+            && let Some(node) = self.nodes.get(&id)
+            && let Some(table) = node.table(&(record.incarnation, values.table))
+        {
+            self.batch.tables.insert(key, table.clone());
         }
     }
 
@@ -114,35 +127,23 @@ impl Recorder {
             self.refused = Some(batch);
             return;
         };
-        let tables = self.tables_of(&batch);
         self.commit = Some(tokio::task::spawn_blocking(move || {
             let result = if batch.entries.is_empty() {
                 Ok(())
             } else {
-                journal.commit(&batch.entries, &tables)
+                journal.commit(&batch.entries, &BatchTables(&batch.tables))
             };
             Committed { journal, batch, result }
         }));
     }
 
-    fn tables_of(&self, batch: &Batch) -> BatchTables {
-        let mut tables = HashMap::new();
-        for entry in &batch.entries {
-            if let Entry::Record(record) = entry
-                && let Body::Values(values) = &record.body
-                && let Some(node) = self.nodes.get(&record.node)
-                && let Some(table) = node.table(&(record.incarnation, values.table))
-            {
-                tables
-                    .entry((record.node, record.incarnation, values.table))
-                    .or_insert_with(|| table.clone());
-            }
-        }
-        BatchTables(tables)
-    }
-
     pub(super) fn committed(&mut self, done: Option<Committed>) {
-        let Some(done) = done else { return };
+        let Some(done) = done else {
+            // The journal went down with the commit: only a new start can recover it.
+            self.trouble = Some("the journal broke: the host stops".to_owned());
+            self.stop_wish.send_replace(true);
+            return;
+        };
         self.journal = Some(done.journal);
         match done.result {
             Ok(()) => {
@@ -151,6 +152,7 @@ impl Recorder {
                 self.counters.bytes += done.batch.bytes() as u64;
                 self.recovered_from_trouble();
                 self.stored(done.batch);
+                self.unpark();
                 self.check_stopping();
             },
             Err(error) => {

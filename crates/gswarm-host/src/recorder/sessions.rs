@@ -75,6 +75,7 @@ impl Recorder {
             None => None,
         };
         let period = period(request.freq, self.settings.session_period)?;
+        check_frames(from, now, period)?;
         let metrics = report_metrics(&request.report_metrics)?;
         check_texts(&request.tags, request.note.as_deref(), request.request_id.as_deref())?;
         let asks = |word: &str| request.report_metrics.iter().any(|metric| metric == word);
@@ -83,6 +84,7 @@ impl Recorder {
             name,
             from,
             until: None,
+            expired_until: self.expired_until,
             stop_at,
             period,
             selection: Selection {
@@ -130,14 +132,17 @@ impl Recorder {
             None => now,
         };
         check_texts(&[], None, request.request_id.as_deref())?;
+        // What lies in the past was mostly sampled at the base rate.
+        let period = period(request.freq, self.settings.base_period)?;
+        check_frames(from, until, period)?;
         let plan = StartPlan {
             id: SessionId::new(self.new_uuid()),
             name: self.name(request.name, now)?,
             from,
             until: Some(until),
+            expired_until: self.expired_until,
             stop_at: None,
-            // What lies in the past was mostly sampled at the base rate.
-            period: period(request.freq, self.settings.base_period)?,
+            period,
             selection: Selection {
                 nodes: self.resolve(request.nodes.as_deref())?,
                 gpus: request.gpus,
@@ -251,6 +256,19 @@ fn period(millis: Option<i64>, default: Period) -> Result<Period, Failure> {
         },
         None => Ok(default),
     }
+}
+
+/// Frames that lie in the past when a session is made.
+const FRAMES_MAX: i64 = 10_000_000;
+
+fn check_frames(from: Micros, until: Micros, period: Period) -> Result<(), Failure> {
+    let frames = (until - from).0 / period.micros().0.max(1);
+    if frames <= FRAMES_MAX {
+        return Ok(());
+    }
+    Err(Failure::invalid(format!(
+        "the window would have {frames} frames, at most {FRAMES_MAX}: begin later or sample less often"
+    )))
 }
 
 pub(super) fn moment(text: &str, now: Micros) -> Result<Micros, Failure> {

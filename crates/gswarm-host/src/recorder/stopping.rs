@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use gswarm_api::Failure;
 use gswarm_api::body::{StopBody, StoppedBody};
-use gswarm_core::Listed;
+use gswarm_core::{Intake, Listed};
 use gswarm_store::export::ExportInput;
 use gswarm_types::{
     EventKind, Incarnation, Micros, NodeId, SessionId, SessionSpec, SessionState, Severity,
@@ -40,6 +40,12 @@ pub(super) enum Wait {
     Seqs(Vec<(Incarnation, u64)>),
     /// The node to come back.
     Return,
+}
+
+/// True when every run that the agent last listed ended cleanly, also before a restart of the host.
+fn is_over(intake: &Intake, node: NodeId) -> bool {
+    let mut listed = intake.sources_of(node).filter(|(_, source)| source.is_listed()).peekable();
+    listed.peek().is_some() && listed.all(|(_, source)| source.ended().is_some())
 }
 
 impl Recorder {
@@ -150,6 +156,7 @@ impl Recorder {
                 waits.insert(node.id, Wait::Flush(self.next_flush));
             } else if node.last_seen.is_some_and(|seen| seen >= spec.from)
                 && !self.health.is_stopped(node.id)
+                && !is_over(&self.intake, node.id)
             {
                 // It was there during the session and is not now: it may hold records.
                 waits.insert(node.id, Wait::Return);
@@ -187,7 +194,8 @@ impl Recorder {
             stopping.waits.insert(node, Wait::Seqs(seqs.clone()));
         }
         for stopping in self.stopping.values_mut() {
-            if stopping.waits.get(&node) == Some(&Wait::Return) {
+            // The answer to a flush was lost with the stream it was asked on.
+            if matches!(stopping.waits.get(&node), Some(Wait::Return | Wait::Flush(_))) {
                 stopping.waits.insert(node, Wait::Seqs(seqs.clone()));
             }
         }
@@ -325,7 +333,7 @@ impl Recorder {
                 // What is merely on its way at the end is no gap.
                 .filter(|(_, hole)| hole.is_final || hole.to.is_some())
                 .collect(),
-            expired_until: self.expired_until.filter(|expired| *expired > spec.from),
+            expired_until: spec.covered_from,
             simulated: self.config.simulated,
             scratch: self.config.data_dir.join("tmp"),
         }

@@ -1,13 +1,11 @@
 //! One connection of one agent, from its introduction to its end.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gswarm_core::{ClockOffset, Listed};
-use gswarm_types::{
-    Allow, AllowSet, Incarnation, Micros, NodeId, NodeName, Period, Record, Table, TableDigest,
-};
+use gswarm_core::ClockOffset;
+use gswarm_types::{Body, Incarnation, Micros, NodeId, Record, Table, TableDigest};
 use gswarm_wire::v1::agent_message::Message as FromAgent;
 use gswarm_wire::v1::host_message::Message as ToWire;
 use gswarm_wire::{
@@ -17,6 +15,7 @@ use gswarm_wire::{
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Status, Streaming};
 
+use super::introduction::{Introduction, clip, listed};
 use super::to_status;
 use crate::handle::Handle;
 use crate::recorder::{Ingest, Join, Joined, RecordBatch, StreamClock, StreamId, ToAgent};
@@ -53,6 +52,8 @@ struct Session {
     tables: HashMap<(Incarnation, TableDigest), Arc<Table>>,
     /// A table that was asked for again: nothing after its first use counts until it comes.
     missing: Option<(Incarnation, TableDigest)>,
+    /// Tables that this host does not understand: their values are named as rejected.
+    refused: HashSet<(Incarnation, TableDigest)>,
     /// Read but not yet taken by the recorder.
     pending: VecDeque<Ingest>,
     /// Records and bytes that came and are not acknowledged.
@@ -89,6 +90,7 @@ pub(super) async fn drive(
         clock,
         tables: HashMap::new(),
         missing: None,
+        refused: HashSet::new(),
         pending: VecDeque::new(),
         unacked: VecDeque::new(),
         unacked_bytes: 0,
@@ -118,80 +120,6 @@ async fn first(inbound: &mut Streaming<v1::AgentMessage>) -> Result<v1::Hello, S
         Some(FromAgent::Hello(hello)) => Ok(hello),
         _ => Err(Status::invalid_argument("the first message must be an introduction")),
     }
-}
-
-/// A checked `Hello`.
-struct Introduction {
-    node: NodeId,
-    name: NodeName,
-    hostname: String,
-    version: String,
-    allow: AllowSet,
-    simulated: bool,
-    base_period: Option<Period>,
-    incarnation: Incarnation,
-    held: Vec<Listed>,
-    boot_id: String,
-    boots: HashMap<Incarnation, String>,
-}
-
-impl Introduction {
-    fn check(hello: v1::Hello) -> Result<Self, Status> {
-        if hello.protocol_min > PROTOCOL || hello.protocol_max < PROTOCOL {
-            return Err(Status::failed_precondition(format!(
-                "this host speaks protocol {PROTOCOL}, the agent {} to {}: update the older one",
-                hello.protocol_min, hello.protocol_max
-            )));
-        }
-        let invalid = |text: String| Status::invalid_argument(text);
-        let node = hello.node_id.parse().map_err(|e| invalid(format!("{e}")))?;
-        let name = NodeName::new(hello.node_name).map_err(|e| invalid(e.to_string()))?;
-        // Words of newer agents are left out: this host cannot ask for them anyway.
-        let allow: Vec<Allow> = hello.allow.iter().filter_map(|word| word.parse().ok()).collect();
-        let incarnation = Incarnation(hello.incarnation);
-        let held = listed(&hello.held, incarnation, hello.last_seq);
-        let boots = hello
-            .held
-            .into_iter()
-            .map(|item| (Incarnation(item.incarnation), item.boot_id))
-            .collect();
-        Ok(Self {
-            node,
-            name,
-            hostname: clip(&hello.hostname),
-            version: clip(&hello.agent_version),
-            allow: AllowSet::from(allow),
-            simulated: hello.simulated,
-            base_period: hello
-                .base_period_ms
-                .and_then(|millis| Period::from_millis(i64::from(millis)).ok()),
-            incarnation,
-            held,
-            boot_id: hello.boot_id,
-            boots,
-        })
-    }
-}
-
-fn clip(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(256).collect()
-}
-
-/// What the spool holds. The running incarnation is always listed, also when nothing of it waits.
-fn listed(held: &[v1::HeldRange], running: Incarnation, last_seq: u64) -> Vec<Listed> {
-    let mut list: Vec<Listed> = held
-        .iter()
-        .map(|item| Listed {
-            incarnation: Incarnation(item.incarnation),
-            oldest_held: item.oldest_held,
-            last: item.last,
-        })
-        .collect();
-    if !list.iter().any(|item| item.incarnation == running) {
-        let oldest_held = last_seq.saturating_add(1);
-        list.push(Listed { incarnation: running, oldest_held, last: last_seq });
-    }
-    list
 }
 
 /// The clock offset before the first record is taken.
@@ -402,8 +330,15 @@ impl Session {
         let table = match table_from_wire(table) {
             Ok(table) => Arc::new(table),
             Err(error) => {
-                // Its values will be unknown and not acknowledged; the stream goes on.
+                // Content never ends a stream: its values are named as rejected and acknowledged.
                 tracing::warn!(node = %self.node, %error, "table refused");
+                if self.refused.len() >= TABLES_MAX {
+                    return Err(Status::resource_exhausted("too many tables on one stream"));
+                }
+                self.refused.insert((incarnation, digest));
+                if self.missing == Some((incarnation, digest)) {
+                    self.missing = None;
+                }
                 return Ok(());
             },
         };
@@ -432,7 +367,18 @@ impl Session {
             let bytes = prost::Message::encoded_len(&wire);
             let tables = &self.tables;
             let find = |digest| tables.get(&(incarnation, digest)).map(Arc::as_ref);
-            match record_from_wire(wire, find) {
+            let (mono, wall) = (Micros(wire.mono_us), Micros(wire.wall_us));
+            let read = match record_from_wire(wire, find) {
+                Err(WireError::TableUnknown(digest))
+                    if self.refused.contains(&(incarnation, digest)) =>
+                {
+                    let reason = "its table is not understood by this host".to_owned();
+                    let body = Body::Rejected { reason };
+                    Ok(Record { incarnation, seq, mono, wall, body })
+                },
+                other => other,
+            };
+            match read {
                 Ok(record) => {
                     let offset = self.offset_of(&record);
                     self.unacked.push_back((incarnation, seq, bytes));

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use gswarm_types::{
-    Body, DeviceId, Event, Incarnation, Micros, NodeId, PeerKind, PeerLink, ProcessRow, Table,
-    TableDigest,
+    Body, DeviceId, Event, EventKind, Incarnation, Micros, NodeId, PeerKind, PeerLink, ProcessRow,
+    Severity, Table, TableDigest,
 };
 
 use super::{ExportError, ExportInput};
@@ -96,7 +96,20 @@ pub(super) fn collect(
     let sorter = Sorter::new(reader.disk().clone(), &input.scratch, stem);
     let mut pass = Pass { input, order, sorter, failed: None, found: Found::default() };
     for lease in reader.lease(input.spec.from, input.until()) {
-        reader.visit(lease.meta(), &mut |entry| pass.entry(entry))?;
+        if let Err(error) = reader.visit(lease.meta(), &mut |entry| pass.entry(entry)) {
+            // A damaged file costs its own records, not the session; the export names it.
+            let segment = lease.meta().number;
+            tracing::error!(segment, %error, "segment left out of an export");
+            let first = lease.meta().first_time.unwrap_or(input.spec.from);
+            let event = Event {
+                kind: EventKind::StoreDamaged,
+                severity: Severity::Error,
+                device: None,
+                code: i64::try_from(segment).ok(),
+                message: format!("segment {segment} cannot be read: its records are missing here"),
+            };
+            pass.event(WindowEvent { time: first.max(input.spec.from), node: None, event });
+        }
         if let Some(error) = pass.failed.take() {
             return Err(ExportError::Sort(error));
         }
