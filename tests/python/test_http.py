@@ -449,3 +449,18 @@ def test_a_session_of_the_past_comes_from_the_recording(sim_host):
     assert session["active"] is False and session["simulated"] is True
     frames = strict_json(sim_host.export("past"))["frames"]
     assert any(value is not None for frame in frames for value in frame["gpu_util"])
+
+
+def test_pages_of_other_sites_are_refused(sim_host):
+    for origin in ("http://elsewhere.example", "null", f"http://{sim_host.address}.elsewhere.example"):
+        headers = {"Origin": origin}
+        envelope(request(sim_host.address, "POST", "/api/v1/host/stop", {}, headers), 403, "permission_denied")
+        envelope(request(sim_host.address, "GET", "/api/v1/status", headers=headers), 403, "permission_denied")
+    own = {"Origin": f"http://{sim_host.address}"}
+    assert request(sim_host.address, "GET", "/api/v1/status", headers=own).status == 200
+
+
+def test_a_window_has_a_limit_of_frames(sim_host):
+    capture = {"name": "aeons", "from": "1970-01-01T00:00:00Z", "freq": 100}
+    refused = envelope(sim_host.post("/api/v1/sessions/capture", capture), 400, "invalid_argument")
+    assert "frames" in refused["message"]
