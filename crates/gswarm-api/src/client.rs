@@ -143,6 +143,11 @@ impl Client {
         self.send(Method::POST, "/api/v1/sessions/stop", request).await
     }
 
+    pub async fn delete_session(&self, key: &str) -> Result<SessionBody, ClientError> {
+        let path = format!("/api/v1/sessions/{}", escape(key));
+        self.send(Method::DELETE, &path, &serde_json::json!({})).await
+    }
+
     pub async fn settings(&self) -> Result<SettingsBody, ClientError> {
         self.get("/api/v1/settings").await
     }

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use gswarm_types::{Body, GapReason, Incarnation, Micros, NodeId, Record, SpoolLoss, TimeQuality};
 use serde::{Deserialize, Serialize};
 
-use crate::intervals::IntervalSet;
+use crate::intervals::{IntervalSet, Missing};
 
 /// How long the stored intervals of an ended incarnation are remembered.
 const FORGET_AFTER: Micros = Micros::from_secs(90 * 86_400);
 /// Reasons an agent may leave per incarnation; later ones show as unknown.
 const LOSSES_MAX: usize = 1_024;
+/// Damaged files whose time is remembered; holes of later ones have their other reason.
+const DAMAGE_MAX: usize = 1_024;
 
 /// One run of one agent.
 pub type SourceKey = (NodeId, Incarnation);
@@ -99,6 +101,32 @@ pub struct Intake {
     sources: BTreeMap<SourceKey, Source>,
     #[serde(skip)]
     touched: Vec<SourceKey>,
+    /// Times of which the host itself lost records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    damage: Vec<DamageSpan>,
+}
+
+/// A time of which a file of the host was damaged; `None` where the end is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamageSpan {
+    pub from: Option<Micros>,
+    pub to: Option<Micros>,
+}
+
+impl DamageSpan {
+    fn touches(&self, from: Option<Micros>, to: Option<Micros>) -> bool {
+        let ends_before = |end: Option<Micros>, start: Option<Micros>| {
+            end.zip(start).is_some_and(|(end, start)| end < start)
+        };
+        !ends_before(self.to, from) && !ends_before(to, self.from)
+    }
+}
+
+/// Stored records that can no longer be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    pub source: SourceKey,
+    pub missing: Missing,
 }
 
 impl Intake {
@@ -152,6 +180,13 @@ impl Intake {
         Admission::Store { time, quality }
     }
 
+    /// Takes up a record whose time is decided but which is not on stable storage yet.
+    pub fn admit_again(&mut self, node: NodeId, record: &Record, crc: u32, time: Micros) {
+        // The time is in the past: receipt is no limit to it.
+        let offset = ClockOffset::Measured(time - record.mono);
+        self.admit(node, record, crc, offset, Micros(i64::MAX));
+    }
+
     /// The batch is on stable storage.
     pub fn commit(&mut self) {
         for key in std::mem::take(&mut self.touched) {
@@ -202,6 +237,12 @@ impl Intake {
             source.last = Some(LastStored { seq: record.seq, crc });
         }
         self.note_body(node, record.incarnation, record.seq, &record.body);
+        if let Body::Loss(loss) = &record.body
+            && let Some(source) = self.sources.get_mut(&(node, loss.incarnation))
+        {
+            // It may have nothing else that says when it was heard of.
+            source.listed_at = source.listed_at.max(time);
+        }
     }
 
     pub fn source(&self, node: NodeId, incarnation: Incarnation) -> Option<&Source> {
@@ -214,16 +255,83 @@ impl Intake {
 
     /// Everything that is missing of a node.
     pub fn holes(&self, node: NodeId) -> Vec<Hole> {
-        self.sources_of(node).flat_map(|(incarnation, source)| source.holes(incarnation)).collect()
+        let runs: Vec<(Incarnation, Run)> =
+            self.sources_of(node).filter_map(|(i, source)| Some((i, source.run()?))).collect();
+        let mut out = Vec::new();
+        for (incarnation, source) in self.sources_of(node) {
+            for mut hole in source.holes(incarnation) {
+                bound(&mut hole, source, &runs);
+                if hole.is_final && hole.reason.is_guess() && self.is_damaged(hole.from, hole.to) {
+                    hole.reason = GapReason::StoreDamaged;
+                }
+                out.push(hole);
+            }
+        }
+        out
+    }
+
+    fn is_damaged(&self, from: Option<Micros>, to: Option<Micros>) -> bool {
+        self.damage.iter().any(|span| span.touches(from, to))
+    }
+
+    /// Records of this time may be gone with a damaged file: holes there have that reason.
+    pub fn note_damage(&mut self, span: DamageSpan) {
+        if self.damage.len() < DAMAGE_MAX && !self.damage.contains(&span) {
+            self.damage.push(span);
+        }
+    }
+
+    /// Stored records of the time that are not among those found by reading everything there is.
+    pub fn lost(&self, found: &BTreeMap<SourceKey, IntervalSet>, span: DamageSpan) -> Vec<Lost> {
+        let nothing = IntervalSet::default();
+        let mut lost = Vec::new();
+        for (source, known) in &self.sources {
+            let missing = known.stored.missing_in(found.get(source).unwrap_or(&nothing));
+            let of_the_time = missing.into_iter().filter(|m| span.touches(m.before, m.after));
+            lost.extend(of_the_time.map(|missing| Lost { source: *source, missing }));
+        }
+        lost
+    }
+
+    /// What was stored is no longer: it shows as a hole, and would be taken again.
+    pub fn uncount(&mut self, lost: &Lost) {
+        if let Some(source) = self.sources.get_mut(&lost.source) {
+            let Missing { first, last, before, after } = lost.missing;
+            source.stored.remove(first, last, before, after);
+        }
     }
 
     /// Forgets incarnations that are over and were not listed for a long time.
     pub fn forget_old(&mut self, now: Micros) -> usize {
         let before = self.sources.len();
         self.sources.retain(|_, source| {
-            source.listed || source.ended.is_none() || now - source.listed_at < FORGET_AFTER
+            source.listed || now - source.listed_at.max(source.last_time) < FORGET_AFTER
         });
         before - self.sources.len()
+    }
+}
+
+/// When an incarnation began and ended, as far as it is stored.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    first: Micros,
+    last: Micros,
+}
+
+/// A hole at the end of one run lies before the next run, one at the beginning after the run before:
+/// without these bounds it would show in every session of the node.
+fn bound(hole: &mut Hole, source: &Source, runs: &[(Incarnation, Run)]) {
+    let others = || runs.iter().filter(|(i, _)| *i != hole.incarnation).map(|(_, run)| run);
+    // An agent lists only what it has minted by then.
+    let listed_at = Some(source.listed_at).filter(|at| *at > Micros::ZERO);
+    if hole.to.is_none() && hole.is_final {
+        let next = others().map(|run| run.first).filter(|t| hole.from.is_none_or(|f| *t >= f));
+        let bounds = next.chain(listed_at.filter(|t| hole.from.is_none_or(|from| *t >= from)));
+        hole.to = bounds.min();
+    }
+    if hole.from.is_none() {
+        hole.from =
+            others().map(|run| run.last).filter(|t| hole.to.is_some_and(|to| *t <= to)).max();
     }
 }
 
@@ -248,6 +356,11 @@ impl Source {
     pub fn is_settled(&self, seq: u64, incarnation: Incarnation) -> bool {
         self.holes(incarnation).iter().all(|hole| hole.first > seq || hole.is_final)
             && (seq == 0 || self.minted >= seq || self.stored.contains(seq))
+    }
+
+    fn run(&self) -> Option<Run> {
+        let (first, last) = (self.stored.first()?, self.stored.last()?);
+        Some(Run { first: first.first_time, last: last.last_time })
     }
 
     fn holes(&self, incarnation: Incarnation) -> Vec<Hole> {

@@ -16,6 +16,17 @@ pub struct Interval {
     pub last_time: Micros,
 }
 
+/// Seqs that one set has and another lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missing {
+    pub first: u64,
+    pub last: u64,
+    /// Host time of the last seq before it that the other set has.
+    pub before: Option<Micros>,
+    /// Host time of the first seq after it that the other set has.
+    pub after: Option<Micros>,
+}
+
 /// Intervals in order, never touching each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -61,6 +72,60 @@ impl IntervalSet {
             }
         }
         self.intervals.splice(from..to, [merged]);
+    }
+
+    /// Takes seqs out. The times are those of the nearest seqs that stay.
+    pub fn remove(&mut self, first: u64, last: u64, before: Option<Micros>, after: Option<Micros>) {
+        let mut left = Vec::with_capacity(self.intervals.len() + 1);
+        for old in std::mem::take(&mut self.intervals) {
+            if old.last < first || old.first > last {
+                left.push(old);
+                continue;
+            }
+            if old.first < first {
+                let last_time = before.unwrap_or(old.first_time);
+                left.push(Interval { last: first - 1, last_time, ..old });
+            }
+            if old.last > last {
+                let first_time = after.unwrap_or(old.last_time);
+                left.push(Interval { first: last + 1, first_time, ..old });
+            }
+        }
+        self.intervals = left;
+    }
+
+    /// What is in this set and not in the other, with the times of the other around it.
+    pub fn missing_in(&self, other: &Self) -> Vec<Missing> {
+        let mut out = Vec::new();
+        for interval in &self.intervals {
+            let mut next = interval.first;
+            let from = other.intervals.partition_point(|have| have.last < interval.first);
+            let mut before = from
+                .checked_sub(1)
+                .and_then(|at| other.intervals.get(at))
+                .map(|have| have.last_time);
+            for have in other.intervals.iter().skip(from) {
+                if have.first > interval.last {
+                    break;
+                }
+                if have.first > next {
+                    let after = Some(have.first_time);
+                    out.push(Missing { first: next, last: have.first - 1, before, after });
+                }
+                next = have.last.saturating_add(1);
+                before = Some(have.last_time);
+            }
+            if next <= interval.last {
+                let place = other.intervals.partition_point(|have| have.first <= interval.last);
+                let after = other.intervals.get(place).map(|have| have.first_time);
+                out.push(Missing { first: next, last: interval.last, before, after });
+            }
+        }
+        out
+    }
+
+    pub fn first(&self) -> Option<&Interval> {
+        self.intervals.first()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Interval> {
@@ -142,7 +207,52 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_another_set_lacks() {
+        let set = |seqs: &[u64]| {
+            let mut set = IntervalSet::default();
+            for seq in seqs {
+                set.insert(*seq, Micros(i64::try_from(*seq).unwrap() * 10));
+            }
+            set
+        };
+        let missing = |all: &[u64], found: &[u64]| {
+            let list = set(all).missing_in(&set(found));
+            let time = |t: Option<Micros>| t.map_or_else(|| "-".to_owned(), |t| t.0.to_string());
+            let text: Vec<String> = list
+                .iter()
+                .map(|m| format!("{}-{} {}..{}", m.first, m.last, time(m.before), time(m.after)))
+                .collect();
+            text.join(", ")
+        };
+        assert_eq!(missing(&[1, 2, 3], &[1, 2, 3]), "");
+        assert_eq!(missing(&[1, 2, 3], &[]), "1-3 -..-");
+        assert_eq!(missing(&[1, 2, 3, 4, 5], &[1, 4]), "2-3 10..40, 5-5 40..-");
+        assert_eq!(missing(&[1, 2, 6, 7], &[2, 7]), "1-1 -..20, 6-6 20..70");
+        assert_eq!(missing(&[1, 2, 6, 7, 9], &[9]), "1-2 -..90, 6-7 -..90");
+    }
+
     proptest! {
+        #[test]
+        fn removal_is_exact(
+            seqs in proptest::collection::vec(1_u64..40, 0..40), first in 1_u64..40, len in 0_u64..20,
+        ) {
+            let mut set = IntervalSet::default();
+            let mut model = BTreeSet::new();
+            for seq in seqs {
+                set.insert(seq, Micros(0));
+                model.insert(seq);
+            }
+            let whole = set.clone();
+            set.remove(first, first + len, None, None);
+            model.retain(|seq| *seq < first || *seq > first + len);
+            for seq in 0..62 {
+                prop_assert_eq!(set.contains(seq), model.contains(&seq));
+            }
+            let gone: u64 = whole.missing_in(&set).iter().map(|m| m.last - m.first + 1).sum();
+            prop_assert_eq!(gone, whole.count() - set.count());
+        }
+
         #[test]
         fn behaves_like_a_set(seqs in proptest::collection::vec(1_u64..60, 0..80), cut in 0_usize..80) {
             let cut = cut.min(seqs.len());

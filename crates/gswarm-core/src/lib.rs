@@ -12,10 +12,12 @@ mod names;
 
 pub use health::{Health, HealthChange, SILENCE_MAX};
 pub use host_clock::{ClockReading, ClockStep, HostClock};
-pub use intake::{Admission, ClockOffset, Hole, Intake, LastStored, Listed, Source, SourceKey};
-pub use intervals::{Interval, IntervalSet};
+pub use intake::{
+    Admission, ClockOffset, DamageSpan, Hole, Intake, LastStored, Listed, Lost, Source, SourceKey,
+};
+pub use intervals::{Interval, IntervalSet, Missing};
 pub use names::{Binding, NameBook};
 pub use retention::{
-    KEEP_MIN, Removal, RemovalReason, RetentionPlan, RetentionRules, SegmentFacts,
+    KEEP_MIN, Pinned, Removal, RemovalReason, RetentionPlan, RetentionRules, SegmentFacts,
 };
-pub use sessions::{SessionBook, SessionError, StartPlan};
+pub use sessions::{Pin, SessionBook, SessionError, StartPlan};

@@ -19,8 +19,17 @@ pub struct SegmentFacts {
     pub bytes: u64,
     /// Host time of the last receipt in it; `None` for an empty one.
     pub last_receipt: Option<Micros>,
-    /// A session covers part of it.
-    pub pinned: bool,
+    pub pinned: Pinned,
+}
+
+/// How much of a segment sessions keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pinned {
+    Nothing,
+    /// Some of its records; the others may go.
+    Part,
+    /// All that is in it.
+    Whole,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +56,8 @@ pub struct Removal {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetentionPlan {
     pub remove: Vec<Removal>,
+    /// Segments to cut down to what sessions keep of them.
+    pub trim: Vec<Removal>,
     /// What stays is more than the budget.
     pub over_budget: bool,
     pub bytes_kept: u64,
@@ -58,10 +69,17 @@ impl RetentionRules {
     pub fn plan(&self, segments: &[SegmentFacts], now: Micros) -> RetentionPlan {
         let mut plan = RetentionPlan {
             bytes_kept: segments.iter().map(|segment| segment.bytes).sum(),
-            bytes_pinned: segments.iter().filter(|s| s.pinned).map(|s| s.bytes).sum(),
+            bytes_pinned: segments
+                .iter()
+                .filter(|segment| segment.pinned != Pinned::Nothing)
+                .map(|segment| segment.bytes)
+                .sum(),
             ..RetentionPlan::default()
         };
-        for segment in segments.iter().filter(|segment| !segment.pinned) {
+        // What nobody needs goes first.
+        let free = segments.iter().filter(|segment| segment.pinned == Pinned::Nothing);
+        let part = segments.iter().filter(|segment| segment.pinned == Pinned::Part);
+        for segment in free.chain(part) {
             let age = segment.last_receipt.map_or(self.keep, |last| now - last);
             let reason = if age >= self.keep {
                 RemovalReason::Expired
@@ -70,8 +88,13 @@ impl RetentionRules {
             } else {
                 continue;
             };
-            plan.bytes_kept -= segment.bytes;
-            plan.remove.push(Removal { number: segment.number, reason });
+            let removal = Removal { number: segment.number, reason };
+            if segment.pinned == Pinned::Part {
+                plan.trim.push(removal);
+            } else {
+                plan.bytes_kept -= segment.bytes;
+                plan.remove.push(removal);
+            }
         }
         plan.over_budget = plan.bytes_kept > self.budget_bytes;
         plan
@@ -82,7 +105,7 @@ impl RetentionRules {
 mod tests {
     use super::*;
 
-    /// Segments as `bytes@age_seconds`, `*` for pinned; keeps 1 h within `budget`.
+    /// Segments as `bytes@age_seconds`, `*` for pinned, `/` for partly; keeps 1 h within `budget`.
     #[track_caller]
     fn check(budget: u64, segments: &str, expected: &str) {
         let now = Micros::from_secs(100_000);
@@ -90,8 +113,12 @@ mod tests {
             .split(' ')
             .enumerate()
             .map(|(number, text)| {
-                let pinned = text.ends_with('*');
-                let (bytes, age) = text.trim_end_matches('*').split_once('@').unwrap();
+                let pinned = match text.chars().last() {
+                    Some('*') => Pinned::Whole,
+                    Some('/') => Pinned::Part,
+                    _ => Pinned::Nothing,
+                };
+                let (bytes, age) = text.trim_end_matches(['*', '/']).split_once('@').unwrap();
                 let last_receipt = Some(now - Micros::from_secs(age.parse().unwrap()));
                 let bytes = bytes.parse().unwrap();
                 SegmentFacts { number: number as u64, bytes, last_receipt, pinned }
@@ -101,6 +128,7 @@ mod tests {
         let plan = rules.plan(&facts, now);
         let mut shown: Vec<String> =
             plan.remove.iter().map(|r| format!("{}:{}", r.number, r.reason.as_str())).collect();
+        shown.extend(plan.trim.iter().map(|r| format!("{}:cut_{}", r.number, r.reason.as_str())));
         if plan.over_budget {
             shown.push("over".to_owned());
         }
@@ -114,5 +142,12 @@ mod tests {
         check(5, "10@3000 10@500", "0:over_budget over");
         check(5, "10@9000* 10@8000", "1:expired over");
         check(15, "10@3000* 10@2000 10@1000", "1:over_budget 2:over_budget");
+    }
+
+    #[test]
+    fn what_no_session_needs_of_a_segment_goes_too() {
+        check(100, "10@4000/ 10@3000/", "0:cut_expired");
+        check(15, "10@3000/ 10@2000", "1:over_budget");
+        check(5, "10@3000/ 10@2000", "1:over_budget 0:cut_over_budget over");
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gswarm_types::{
     Micros, NodeId, Period, Selection, SessionId, SessionName, SessionSpec, SessionState,
 };
+use serde::Serialize;
 
 /// Why the book refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +96,14 @@ impl SessionBook {
             output_file: None,
             output_crc: None,
             request_id: plan.request_id,
+            stop_request_id: None,
         })
+    }
+
+    /// What a stop that came before with the same request stopped.
+    pub fn stopped_by(&self, request: &str) -> Vec<SessionId> {
+        let same = |spec: &&SessionSpec| spec.stop_request_id.as_deref() == Some(request);
+        self.sessions.values().filter(same).map(|spec| spec.id).collect()
     }
 
     fn by_request(&self, request: &str) -> Option<&SessionSpec> {
@@ -105,6 +113,11 @@ impl SessionBook {
     /// Stores a planned or changed session.
     pub fn put(&mut self, spec: SessionSpec) {
         self.sessions.insert(spec.id, spec);
+    }
+
+    /// Forgets a session; what only it kept may go.
+    pub fn remove(&mut self, id: SessionId) {
+        self.sessions.remove(&id);
     }
 
     pub fn get(&self, id: SessionId) -> Option<&SessionSpec> {
@@ -156,11 +169,39 @@ impl SessionBook {
             .unwrap_or(base)
     }
 
-    /// True when a session covers part of the time.
-    pub fn pins(&self, first: Micros, last: Micros) -> bool {
-        self.sessions
-            .values()
-            .any(|spec| spec.from <= last && spec.until.is_none_or(|until| until > first))
+    /// What sessions keep of the time.
+    pub fn pins(&self, first: Micros, last: Micros) -> Vec<Pin> {
+        let touches =
+            |spec: &&SessionSpec| spec.from <= last && spec.until.is_none_or(|until| until > first);
+        let pin = |spec: &SessionSpec| Pin {
+            from: spec.from,
+            until: spec.until,
+            nodes: spec.selection.nodes.clone(),
+        };
+        self.sessions.values().filter(touches).map(pin).collect()
+    }
+}
+
+/// What one session keeps from retention: whole records, for a record holds all GPUs of its node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pin {
+    from: Micros,
+    until: Option<Micros>,
+    nodes: Option<Vec<NodeId>>,
+}
+
+impl Pin {
+    /// True when the session needs what happened then; `None` concerns every node.
+    pub fn selects(&self, node: Option<NodeId>, time: Micros) -> bool {
+        let has_node = |node| self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node));
+        time >= self.from
+            && self.until.is_none_or(|until| time < until)
+            && node.is_none_or(has_node)
+    }
+
+    /// True when the session needs everything of the time.
+    pub fn covers(&self, first: Micros, last: Micros) -> bool {
+        self.nodes.is_none() && self.from <= first && self.until.is_none_or(|until| until > last)
     }
 }
 
@@ -218,6 +259,28 @@ mod tests {
         let first = start(&mut book, request.clone()).unwrap();
         request.id = "00000000-0000-7000-8000-000000000099".parse().unwrap();
         assert_eq!(start(&mut book, request).unwrap().id, first.id);
+    }
+
+    #[test]
+    fn a_pin_is_a_window_and_its_nodes() {
+        let node: NodeId = "00000000-0000-7000-8000-000000000001".parse().unwrap();
+        let other: NodeId = "00000000-0000-7000-8000-000000000002".parse().unwrap();
+        let mut book = SessionBook::default();
+        let mut narrow = plan(1, "narrow", 500);
+        narrow.selection.nodes = Some(vec![node]);
+        (narrow.from, narrow.until) = (Micros(100), Some(Micros(200)));
+        start(&mut book, narrow).unwrap();
+        assert!(book.pins(Micros(200), Micros(300)).is_empty());
+        assert!(book.pins(Micros(0), Micros(99)).is_empty());
+        let pins = book.pins(Micros(150), Micros(300));
+        let [pin] = pins.as_slice() else { panic!("{pins:?}") };
+        assert!(pin.selects(Some(node), Micros(100)) && pin.selects(None, Micros(199)));
+        assert!(!pin.selects(Some(node), Micros(200)) && !pin.selects(Some(other), Micros(150)));
+        assert!(!pin.covers(Micros(100), Micros(150)), "not of every node");
+        start(&mut book, plan(2, "all", 500)).unwrap();
+        assert!(
+            book.pins(Micros(100), Micros(150)).iter().any(|p| p.covers(Micros(100), Micros(150)))
+        );
     }
 
     #[test]

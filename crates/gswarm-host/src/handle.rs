@@ -11,7 +11,7 @@ use gswarm_api::body::{
     StartRequest, StatusBody, StopBody, StoppedBody, StoppingBody,
 };
 use gswarm_api::{ErrorCode, Failure, timestamp};
-use gswarm_store::export::{self, ExportFormat};
+use gswarm_store::export::{self, ExportFormat, ExportInput};
 use gswarm_store::reader::Reader;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -150,15 +150,34 @@ impl Handle {
         self.ask(|reply| Call::Capture(Box::new(request), caller, reply)).await?
     }
 
-    pub async fn stop_session(&self, caller: &Caller, key: String) -> Result<StoppedBody, Failure> {
+    /// The same request again gives the result of what it stopped.
+    pub async fn stop_session(
+        &self,
+        caller: &Caller,
+        key: String,
+        request: Option<String>,
+    ) -> Result<StoppedBody, Failure> {
         need(caller, Role::Operator)?;
-        self.ask(|reply| Call::Stop(key, reply)).await?
+        self.ask(|reply| Call::Stop(key, request, reply)).await?
     }
 
-    pub async fn stop_all(&self, caller: &Caller) -> Result<StopBody, Failure> {
+    pub async fn stop_all(
+        &self,
+        caller: &Caller,
+        request: Option<String>,
+    ) -> Result<StopBody, Failure> {
         need(caller, Role::Operator)?;
         let caller = caller.clone();
-        self.ask(|reply| Call::StopAll(caller, reply)).await?
+        self.ask(|reply| Call::StopAll(caller, request, reply)).await?
+    }
+
+    pub async fn delete_session(
+        &self,
+        caller: &Caller,
+        key: String,
+    ) -> Result<SessionBody, Failure> {
+        need(caller, Role::Operator)?;
+        self.ask(|reply| Call::Delete(key, reply)).await?
     }
 
     pub async fn settings(&self, caller: &Caller) -> Result<SettingsBody, Failure> {
@@ -204,8 +223,8 @@ impl Handle {
         format: ExportFormat,
     ) -> Result<ExportStream, Failure> {
         need(caller, Role::Viewer)?;
-        let input = self.ask(|reply| Call::ExportInput(key, reply)).await??;
         let reader = self.inner.reader.clone();
+        let input = self.export_input(key).await?;
         let (sender, pieces) = mpsc::channel(EXPORT_PIECES_MAX);
         let name = input.spec.name.to_string();
         let size_estimate = export::size_estimate(&reader, &input);
@@ -220,6 +239,26 @@ impl Handle {
             }
         });
         Ok(ExportStream { name, size_estimate, pieces })
+    }
+
+    /// What an export shows; damage in its window is named before it begins.
+    async fn export_input(&self, key: String) -> Result<ExportInput, Failure> {
+        let again = key.clone();
+        let input = self.ask(|reply| Call::ExportInput(key, reply)).await??;
+        let reader = self.inner.reader.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let damaged = export::damaged_segments(&reader, &input);
+            (input, damaged)
+        });
+        let (input, damaged) =
+            looked.await.map_err(|_| Failure::internal("the export ended badly"))?;
+        if damaged.is_empty() {
+            return Ok(input);
+        }
+        for segment in damaged {
+            self.ask(|reply| Call::Unreadable(segment, reply)).await?;
+        }
+        self.ask(|reply| Call::ExportInput(again, reply)).await?
     }
 
     pub async fn stop_host(&self, caller: &Caller) -> Result<StoppingBody, Failure> {

@@ -14,7 +14,7 @@ mod openapi;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, patch, post};
+use axum::routing::{delete, get, patch, post};
 use http::Method;
 
 use crate::caller::Role;
@@ -47,6 +47,7 @@ fn doors() -> Vec<Door> {
         Door::new(Method::POST, "/api/v1/sessions/capture", Role::Operator, post(session::capture)),
         Door::new(Method::POST, "/api/v1/sessions/stop", Role::Operator, post(session::stop_all)),
         Door::new(Method::GET, "/api/v1/sessions/{key}", Role::Viewer, get(session::one)),
+        Door::new(Method::DELETE, "/api/v1/sessions/{key}", Role::Operator, delete(session::delete)),
         Door::new(Method::POST, "/api/v1/sessions/{key}/stop", Role::Operator, post(session::stop)),
         Door::new(Method::GET, "/api/v1/sessions/{key}/export", Role::Viewer, get(session::export)),
         Door::new(Method::GET, "/api/v1/metrics", Role::Viewer, get(metrics::range)),

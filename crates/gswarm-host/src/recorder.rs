@@ -11,12 +11,14 @@ mod commit;
 mod sessions;
 mod stopping;
 mod upkeep;
+mod damage;
 mod bodies;
 mod node_file;
 mod expiry_file;
 mod begin;
 
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ use gswarm_store::reader::Reader;
 use gswarm_types::{Event, EventKind, Micros, NodeId, SessionId, Severity};
 use rand::RngExt;
 use rand::rngs::StdRng;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +51,7 @@ pub(crate) use message::{
 };
 
 use batch::Batch;
-use commit::Committed;
+use commit::{Chore, Committed};
 use node::Node;
 use stopping::Stopping;
 
@@ -109,6 +111,14 @@ pub(crate) struct Recorder {
     counters: Counters,
     quarantined: u64,
     over_budget: bool,
+    /// Files of sessions that neither they nor the journal can tell anything about.
+    unreadable_sessions: Vec<PathBuf>,
+    /// Damaged segments that are being looked into, and who waits for it.
+    surveys: HashMap<u64, Vec<oneshot::Sender<()>>>,
+    /// Work on the journal besides commits.
+    chore: Option<Chore>,
+    /// The last sealed segment that was read to see that it is whole.
+    scrubbed: u64,
     /// Retention took everything before this.
     expired_until: Option<Micros>,
     started: Micros,
@@ -116,7 +126,7 @@ pub(crate) struct Recorder {
     next_flush: u64,
     tasks: TaskTracker,
     calls: mpsc::WeakSender<Call>,
-    sealing: Option<JoinHandle<()>>,
+    upkeep: Option<JoinHandle<()>>,
     ticks: u64,
     stop_wish: watch::Sender<bool>,
 }
@@ -183,8 +193,11 @@ impl Recorder {
     /// Makes what is held durable. What does not get there was not acknowledged.
     async fn close(&mut self, ingest: &mut mpsc::Receiver<Ingest>) {
         ingest.close();
+        // The checkpoint below says it all.
+        self.chore = None;
         if self.commit.is_some() {
             let done = finished(&mut self.commit).await;
+            self.chore = None;
             self.committed(done);
         }
         if !self.batch.is_empty() && self.retry_at.is_none() {
@@ -192,10 +205,10 @@ impl Recorder {
             let done = finished(&mut self.commit).await;
             self.committed(done);
         }
-        if let Some(sealing) = self.sealing.take()
-            && let Err(error) = sealing.await
+        if let Some(upkeep) = self.upkeep.take()
+            && let Err(error) = upkeep.await
         {
-            tracing::error!(%error, "sealing ended badly");
+            tracing::error!(%error, "upkeep ended badly");
         }
         if let Some(journal) = &self.journal {
             journal.checkpoint(&self.intake);

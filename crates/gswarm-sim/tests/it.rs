@@ -1,6 +1,9 @@
 //! Whole clusters under simulated time, network and disk.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+#[path = "it/upkeep.rs"]
+mod upkeep;
+
 use std::time::Duration;
 
 use gswarm_api::body::{CaptureRequest, HealthStatus, NodeHealth, StartRequest};
@@ -61,7 +64,7 @@ async fn the_rate_of_a_session_is_exact() {
     let request = StartRequest { freq: Some(200), ..named("exact") };
     handle.start_session(&local(), request).await.unwrap();
     seconds(10).await;
-    handle.stop_session(&local(), "exact".to_owned()).await.unwrap();
+    handle.stop_session(&local(), "exact".to_owned(), None).await.unwrap();
     let records = cluster.records("exact").await.unwrap();
     let values = records.values();
     assert_eq!(values, 2 * 50, "5 records a second from each of 2 nodes for 10 s");
@@ -83,7 +86,7 @@ async fn a_session_can_begin_in_the_past() {
     let request = StartRequest { since: Some("30s".to_owned()), ..named("past") };
     handle.start_session(&local(), request).await.unwrap();
     seconds(2).await;
-    let stopped = handle.stop_session(&local(), "past".to_owned()).await.unwrap();
+    let stopped = handle.stop_session(&local(), "past".to_owned(), None).await.unwrap();
     assert!(stopped.session.output_file.is_some());
     let values = cluster.records("past").await.unwrap().values();
     assert!((60..=68).contains(&values), "{values} records in 32 s at 2 Hz");
@@ -113,7 +116,7 @@ async fn a_partition_loses_nothing_and_times_are_kept() {
     seconds(90).await;
     let node = handle.node(&local(), "node1".to_owned()).await.unwrap();
     assert_eq!(node.health, NodeHealth::Healthy);
-    handle.stop_session(&local(), ALL.to_owned()).await.unwrap();
+    handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
     let records = cluster.records(ALL).await.unwrap();
     check_complete(&records, 3);
     let times: Vec<i64> = records
@@ -139,7 +142,7 @@ async fn a_partition_longer_than_the_spool_leaves_exactly_the_named_gap() {
     seconds(90).await;
     let dropped = cluster.agent_status(0).unwrap().spool_dropped;
     assert!(dropped > 0);
-    handle.stop_session(&local(), ALL.to_owned()).await.unwrap();
+    handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
     let records = cluster.records(ALL).await.unwrap();
     let seqs = records.by_incarnation().into_values().next().unwrap();
     let missing: Vec<u64> = (1..=*seqs.last().unwrap()).filter(|seq| !seqs.contains(seq)).collect();
@@ -159,7 +162,7 @@ async fn a_node_that_returns_after_stop_completes_the_file() {
     cluster.network(1).unwrap().partition();
     seconds(10).await;
     let handle = cluster.handle().unwrap();
-    let stopped = handle.stop_session(&local(), ALL.to_owned()).await.unwrap();
+    let stopped = handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
     assert_eq!(stopped.session.revision, 1);
     assert_eq!(stopped.session.incomplete_nodes, vec!["node1".to_owned()]);
     let before = cluster.records(ALL).await.unwrap().records.len();
@@ -188,7 +191,7 @@ async fn a_full_disk_stops_acknowledgements_and_recovers_by_itself() {
     cluster.host_disk().set_space_left(None);
     seconds(20).await;
     assert_ne!(handle.health(&local()).await.unwrap().status, HealthStatus::Unavailable);
-    handle.stop_session(&local(), ALL.to_owned()).await.unwrap();
+    handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
     check_complete(&cluster.records(ALL).await.unwrap(), 6);
 }
 
@@ -201,7 +204,7 @@ async fn a_failed_fsync_loses_nothing() {
     cluster.host_disk().set_sync_fails(false);
     seconds(10).await;
     let handle = cluster.handle().unwrap();
-    handle.stop_session(&local(), ALL.to_owned()).await.unwrap();
+    handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
     check_complete(&cluster.records(ALL).await.unwrap(), 7);
 }
 
@@ -224,7 +227,7 @@ async fn frames_have_one_row_per_period() {
     let request = StartRequest { freq: Some(500), ..named("frames") };
     handle.start_session(&local(), request).await.unwrap();
     seconds(10).await;
-    handle.stop_session(&local(), "frames".to_owned()).await.unwrap();
+    handle.stop_session(&local(), "frames".to_owned(), None).await.unwrap();
     let bytes = cluster.export("frames", ExportFormat::Json).await.unwrap();
     let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     let frames = json["frames"].as_array().unwrap();
@@ -282,7 +285,7 @@ async fn torture(seed: u64, rounds: u32) {
         cluster.stop_agent(agent).await;
     }
     let handle = cluster.handle().unwrap();
-    handle.stop_session(&local(), ALL.to_owned()).await.unwrap();
+    handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
     let records = cluster.records(ALL).await.unwrap();
     assert!(records.records.len() > 500, "seed {seed}: only {} records", records.records.len());
     check_complete(&records, seed);

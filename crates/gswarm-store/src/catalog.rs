@@ -35,6 +35,9 @@ pub struct SegmentMeta {
     /// Checksum in the name of the sealed file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed_crc: Option<u32>,
+    /// Checksum of the pins it was cut down to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trimmed_to: Option<u32>,
 }
 
 impl SegmentMeta {
@@ -48,6 +51,7 @@ impl SegmentMeta {
             last_time: None,
             last_receipt: None,
             sealed_crc: None,
+            trimmed_to: None,
         }
     }
 

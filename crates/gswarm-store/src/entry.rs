@@ -22,7 +22,7 @@ pub enum Entry {
     Table(TableEntry),
     Record(StoredRecord),
     /// A session was created or changed.
-    Session(SessionSpec),
+    Session(Box<SessionSpec>),
     /// Something happened on the host itself.
     HostEvent(HostEvent),
     /// A spool names the incarnation whose records follow.

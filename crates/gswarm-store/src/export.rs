@@ -115,6 +115,14 @@ pub fn export(
     }
 }
 
+/// Sealed segments of the window that are not what was written. Looked for before an export begins,
+/// so that it can name what is missing.
+pub fn damaged_segments(reader: &Reader, input: &ExportInput) -> Vec<u64> {
+    let leases = reader.lease(input.spec.from, input.until());
+    let damaged = leases.iter().filter(|lease| !reader.is_whole(lease.meta()));
+    damaged.map(|lease| lease.meta().number).collect()
+}
+
 /// Bytes of the segments that the window touches: an upper bound for people who wait.
 pub fn size_estimate(reader: &Reader, input: &ExportInput) -> u64 {
     let leases = reader.lease(input.spec.from, input.until());

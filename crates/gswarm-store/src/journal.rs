@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use gswarm_core::Intake;
 use gswarm_types::{
-    Body, Incarnation, Micros, NodeId, SessionId, SessionSpec, StorageId, Table, TableDigest,
+    Body, Incarnation, Micros, NodeId, SessionId, SessionSpec, SessionState, StorageId, Table,
+    TableDigest,
 };
 
 use crate::catalog::{Catalog, SegmentMeta, SegmentState};
@@ -20,7 +21,7 @@ use crate::line::LineBuffer;
 use crate::log::Log;
 
 use checkpoint::CheckpointRef;
-pub use recover::{OpenError, Recovered};
+pub use recover::{OpenError, Recovered, Unsaved};
 
 /// A segment rolls at this size.
 pub const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -179,8 +180,11 @@ impl Journal {
                     self.began.get_or_insert(record.receipt);
                     self.last_receipt = self.last_receipt.max(Some(record.receipt));
                 },
+                Entry::Session(spec) if spec.state == SessionState::Deleted => {
+                    self.sessions.remove(&spec.id);
+                },
                 Entry::Session(spec) => {
-                    self.sessions.insert(spec.id, spec.clone());
+                    self.sessions.insert(spec.id, (**spec).clone());
                 },
                 Entry::HostEvent(_)
                 | Entry::Table(_)

@@ -12,6 +12,7 @@ pub mod journal;
 pub mod sealed;
 pub mod session_file;
 pub mod reader;
+pub mod survey;
 mod sorter;
 pub mod export;
 #[cfg(test)]

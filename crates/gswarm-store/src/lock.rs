@@ -49,8 +49,11 @@ impl DirLock {
         }
         file.set_len(0).map_err(io_error)?;
         file.rewind().map_err(io_error)?;
-        writeln!(file, "{}", std::process::id()).map_err(io_error)?;
-        Ok(Self { _file: file })
+        match writeln!(file, "{}", std::process::id()) {
+            // On a full disk the lock holds all the same; only the owner's number is not told.
+            Err(error) if error.kind() != io::ErrorKind::StorageFull => Err(io_error(error)),
+            Ok(()) | Err(_) => Ok(Self { _file: file }),
+        }
     }
 }
 

@@ -88,6 +88,21 @@ impl Log {
         Ok(Self { disk, dir, storage, durability, segment, file, len, synced: len, broken: false })
     }
 
+    /// A log that cannot begin its next segment yet: nothing is written until `roll` succeeds.
+    pub(crate) fn ended(disk: Arc<dyn Disk>, dir: &Path, scan: &LogScan, last: u64) -> Self {
+        Self {
+            disk,
+            dir: dir.to_owned(),
+            storage: scan.storage,
+            durability: Durability::Synced,
+            segment: last,
+            file: Box::new(NoFile),
+            len: scan.prev_valid_bytes,
+            synced: scan.prev_valid_bytes,
+            broken: true,
+        }
+    }
+
     pub fn segment(&self) -> u64 {
         self.segment
     }
@@ -182,6 +197,24 @@ impl Log {
         if !written || self.sync().is_err() {
             tracing::debug!(segment = self.segment, "closing mark not written");
         }
+    }
+}
+
+/// Stands where a broken log has no file to write to.
+#[derive(Debug)]
+struct NoFile;
+
+impl Append for NoFile {
+    fn append(&mut self, _bytes: &[u8]) -> io::Result<()> {
+        Err(io::Error::other("the log has no open segment"))
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.append(&[])
+    }
+
+    fn truncate(&mut self, _len: u64) -> io::Result<()> {
+        self.append(&[])
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reading entries of the recording, whatever form their segment has.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,7 +38,28 @@ impl Reader {
         self.catalog.lease(|meta| meta.overlaps(from, until))
     }
 
-    /// Shows every entry of a leased segment in order. Damaged lines are left out; recovery and
+    /// False when a sealed segment is not what was written. Damaged lines of others were named when
+    /// they were found.
+    pub fn is_whole(&self, meta: &SegmentMeta) -> bool {
+        meta.state != SegmentState::Sealed
+            || match sealed::verify(self.disk.as_ref(), &self.dir, meta) {
+                Ok(()) => true,
+                // A disk that does not answer now may answer later.
+                Err(SealError::File { source, .. }) => source.kind() != io::ErrorKind::NotFound,
+                Err(_) => false,
+            }
+    }
+
+    /// Moves a segment that is not whole out of the recording; false when somebody reads it.
+    pub fn set_aside(&self, number: u64) -> bool {
+        let moved = self.catalog.alone(number, |meta| {
+            sealed::quarantine(self.disk.as_ref(), &self.dir, meta.number);
+            Ok::<_, ()>(None)
+        });
+        moved.is_some()
+    }
+
+    /// Shows every entry of a leased segment; the records of one incarnation in their order. Damaged lines are left out; recovery and
     /// sealing have named them.
     pub fn visit(&self, meta: &SegmentMeta, visit: &mut dyn FnMut(Entry)) -> Result<(), SealError> {
         if meta.state == SegmentState::Sealed {

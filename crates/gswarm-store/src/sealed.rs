@@ -1,11 +1,13 @@
 //! Sealed segments: the same entries as Parquet, a fraction of the size.
 //!
 //! Values become one Parquet column per position (integers and floats apart) with the rows of one
-//! source beside each other, so that each column holds series; every other entry is kept as its
-//! JSON. Each row carries its ordinal, so the file gives back the very sequence of entries.
+//! incarnation beside each other, so that each column holds series; every other entry is kept as
+//! its JSON. Each row carries its ordinal: the very sequence of entries can be had back.
 
 mod encode;
 mod decode;
+mod from_lines;
+mod trim;
 
 use std::collections::HashSet;
 use std::io;
@@ -18,8 +20,10 @@ use parquet::errors::ParquetError;
 use crate::catalog::{SegmentMeta, SegmentState};
 use crate::disk::{Disk, read_file, remove_if_there, temporary_path};
 use crate::entry::Entry;
-use crate::log::{Damage, ScanError, read_header, scan_segment, segment_name, segment_number};
+use crate::log::{Damage, ScanError, segment_name, segment_number};
 use crate::quarantine;
+
+pub use trim::{Wanted, trim};
 
 /// The largest sealed file that is read.
 const SEALED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -50,7 +54,7 @@ fn sealed_name(segment: u64, crc: u32) -> String {
 }
 
 /// Segment number and checksum in a file name.
-fn parse_name(name: &str) -> Option<(u64, u32)> {
+pub(crate) fn parse_name(name: &str) -> Option<(u64, u32)> {
     let (digits, crc) = name.strip_suffix(".parquet")?.split_once('-')?;
     let well_formed = digits.len() == 10
         && crc.len() == 8
@@ -124,12 +128,18 @@ pub(crate) fn read_known(
     meta: &SegmentMeta,
     visit: &mut dyn FnMut(Entry),
 ) -> Result<StorageId, SealError> {
+    decode::decode(checked_content(disk, dir, meta)?, visit)
+}
+
+/// Fails when the file of a sealed segment is not what was written.
+pub fn verify(disk: &dyn Disk, dir: &Path, meta: &SegmentMeta) -> Result<(), SealError> {
+    checked_content(disk, dir, meta).map(|_| ())
+}
+
+fn checked_content(disk: &dyn Disk, dir: &Path, meta: &SegmentMeta) -> Result<Bytes, SealError> {
     match meta.sealed_crc {
-        Some(crc) => {
-            let path = dir.join(sealed_name(meta.number, crc));
-            decode::decode(checked(disk, &path, crc)?, visit)
-        },
-        None => read(disk, dir, meta.number, visit),
+        Some(crc) => checked(disk, &dir.join(sealed_name(meta.number, crc)), crc),
+        None => content(disk, dir, meta.number).map(|(bytes, _)| bytes),
     }
 }
 
@@ -144,7 +154,7 @@ pub(crate) fn prev_valid_bytes(
     dir: &Path,
     segment: u64,
 ) -> Result<Option<u64>, SealError> {
-    decode::prev_valid_bytes(content(disk, dir, segment)?.0)
+    Ok(decode::Decoder::new(content(disk, dir, segment)?.0)?.prev_valid_bytes())
 }
 
 /// The first file of the segment that is undamaged.
@@ -194,40 +204,28 @@ pub fn prepare(
     meta: &SegmentMeta,
     storage: StorageId,
 ) -> Result<Prepared, SealError> {
-    let mut entries = Vec::new();
-    let path = dir.join(segment_name(meta.number));
-    let mut not_understood = None;
-    let scan =
-        scan_segment(disk, &path, meta.number, Some(meta.bytes), &mut |line| match Entry::parse(
-            line.bytes,
-        ) {
-            Ok(entry) => entries.push(entry),
-            Err(error) => not_understood = Some(error),
-        })?;
-    if let Some(error) = not_understood {
-        return Err(error.into());
-    }
-    let prev_valid_bytes = read_header(disk, &path)?.map(|header| header.prev_valid_bytes);
-    let bytes = Bytes::from(encode::encode(&entries, storage, prev_valid_bytes)?);
-    let mut at = 0;
-    let mut same = true;
-    decode::decode(bytes.clone(), &mut |entry| {
-        same &= entries.get(at) == Some(&entry);
-        at += 1;
-    })?;
-    if !same || at != entries.len() {
-        return Err(SealError::ReadBack(meta.number));
-    }
-    quarantine::keep(disk, dir, &scan.damage);
-    let crc = crc32c::crc32c(&bytes);
-    let target = dir.join(sealed_name(meta.number, crc));
+    let encoded = from_lines::encode(disk, dir, meta, storage)?;
+    quarantine::keep(disk, dir, &encoded.damage);
+    place_beside(disk, dir, meta.number, &encoded.bytes, encoded.damage)
+}
+
+/// Writes the content under the temporary name of its final place.
+fn place_beside(
+    disk: &dyn Disk,
+    dir: &Path,
+    segment: u64,
+    bytes: &Bytes,
+    damage: Vec<Damage>,
+) -> Result<Prepared, SealError> {
+    let crc = crc32c::crc32c(bytes);
+    let target = dir.join(sealed_name(segment, crc));
     let temporary = temporary_path(&target);
-    if let Err(error) = write_and_compare(disk, &temporary, &bytes, meta.number) {
+    if let Err(error) = write_and_compare(disk, &temporary, bytes, segment) {
         // Best effort: opening the journal removes what is left.
         let _left_behind = disk.remove(&temporary);
         return Err(error);
     }
-    Ok(Prepared { target, crc, bytes: bytes.len() as u64, damage: scan.damage })
+    Ok(Prepared { target, crc, bytes: bytes.len() as u64, damage })
 }
 
 /// What the disk gives back, not what we hold, is compared before anything is deleted.
@@ -255,7 +253,8 @@ pub struct Prepared {
     pub damage: Vec<Damage>,
 }
 
-/// Puts the prepared file in the place of the JSONL. Call with nobody reading the segment.
+/// Puts the prepared file in the place of whatever the segment was: lines or a larger file. Call
+/// with nobody reading the segment.
 pub fn finish(
     disk: &dyn Disk,
     dir: &Path,
@@ -266,10 +265,19 @@ pub fn finish(
     let file_error = |source| SealError::File { path: target.clone(), source };
     disk.rename(&temporary_path(target), target).map_err(file_error)?;
     disk.sync_dir(dir).map_err(file_error)?;
-    disk.remove(&dir.join(segment_name(meta.number))).map_err(file_error)?;
-    // The lines are gone for every reader; should a power loss bring them back, they win.
+    if meta.state == SegmentState::Sealed {
+        for (path, _) in find(disk, dir, meta.number).map_err(file_error)? {
+            if path != *target {
+                disk.remove(&path).map_err(file_error)?;
+            }
+        }
+    } else {
+        disk.remove(&dir.join(segment_name(meta.number))).map_err(file_error)?;
+    }
+    // What it was is gone for every reader; should a power loss bring lines back, they win, and a
+    // larger sealed file is as good as the smaller one.
     if let Err(error) = disk.sync_dir(dir) {
-        tracing::warn!(segment = meta.number, %error, "removal of sealed lines not synced");
+        tracing::warn!(segment = meta.number, %error, "removal of what was sealed not synced");
     }
     Ok(SegmentMeta {
         state: SegmentState::Sealed,
@@ -277,6 +285,16 @@ pub fn finish(
         sealed_crc: Some(prepared.crc),
         ..meta.clone()
     })
+}
+
+/// The entries as they came.
+#[cfg(test)]
+pub(crate) fn in_order(disk: &dyn Disk, dir: &Path, meta: &SegmentMeta) -> Vec<Entry> {
+    let decoder = decode::Decoder::new(checked_content(disk, dir, meta).unwrap()).unwrap();
+    let groups = (0..decoder.groups()).flat_map(|number| decoder.group(number).unwrap());
+    let mut rows: Vec<(i64, Entry)> = groups.collect();
+    rows.sort_by_key(|(ordinal, _)| *ordinal);
+    rows.into_iter().map(|(_, entry)| entry).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gswarm_types::{SessionId, SessionSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, read_file, write_atomic};
+use crate::disk::{Disk, read_file, remove_if_there, write_atomic};
 use crate::entry::FORMAT;
 use crate::line::{self, LineBuffer};
 
@@ -34,6 +34,22 @@ pub fn write(disk: &dyn Disk, dir: &Path, session: &SessionSpec) -> io::Result<(
     let mut buffer = LineBuffer::new();
     buffer.push(&SessionFile { format: FORMAT, session: session.clone() })?;
     write_atomic(disk, &path(dir, session.id), buffer.as_bytes())
+}
+
+/// Removes a session for good.
+pub fn remove(disk: &dyn Disk, dir: &Path, id: SessionId) -> io::Result<()> {
+    remove_if_there(disk, &path(dir, id))?;
+    disk.sync_dir(dir)
+}
+
+/// Moves a file that nobody can read to where a person can look at it.
+pub fn quarantine(disk: &dyn Disk, file: &Path) -> io::Result<()> {
+    let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else { return Ok(()) };
+    let aside = dir.join("quarantine");
+    disk.create_dir_all(&aside)?;
+    disk.rename(file, &aside.join(name))?;
+    disk.sync_dir(&aside)?;
+    disk.sync_dir(dir)
 }
 
 pub fn read_all(disk: &dyn Disk, dir: &Path) -> io::Result<SessionFiles> {

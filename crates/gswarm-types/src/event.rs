@@ -44,11 +44,12 @@ pub enum EventKind {
     OverBudget,
     SessionStarted,
     SessionStopped,
+    SessionDeleted,
     SessionLong,
     Other(String),
 }
 
-const KIND_WORDS: [(EventKind, &str); 26] = [
+const KIND_WORDS: [(EventKind, &str); 27] = [
     (EventKind::AgentStarted, "agent_started"),
     (EventKind::AgentStopped, "agent_stopped"),
     (EventKind::Xid, "xid"),
@@ -74,6 +75,7 @@ const KIND_WORDS: [(EventKind, &str); 26] = [
     (EventKind::OverBudget, "over_budget"),
     (EventKind::SessionStarted, "session_started"),
     (EventKind::SessionStopped, "session_stopped"),
+    (EventKind::SessionDeleted, "session_deleted"),
     (EventKind::SessionLong, "session_long"),
 ];
 

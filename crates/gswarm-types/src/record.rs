@@ -185,6 +185,11 @@ impl GapReason {
             Self::Unknown => "unknown",
         }
     }
+
+    /// True when nobody gave the reason: it is what is likely of a hole without one.
+    pub const fn is_guess(self) -> bool {
+        matches!(self, Self::NodeCrash | Self::NotOnThisHost | Self::Unknown)
+    }
 }
 
 /// A hole in what was recorded, as exports show it.

@@ -40,6 +40,8 @@ pub enum SessionState {
     Active,
     /// The window is closed; nodes may still deliver records of it.
     Stopped,
+    /// Its owner removed it; only the journal still names it.
+    Deleted,
 }
 
 /// One session as it stands in `sessions/<id>.json`.
@@ -90,9 +92,12 @@ pub struct SessionSpec {
     /// Checksum of that file, to notice that somebody changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_crc: Option<u32>,
-    /// The last request that changed the session, so that a repeated one changes nothing.
+    /// The request that made the session: repeated, it makes no second one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// The request that stopped it: repeated, it stops no later session of the same name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_request_id: Option<String>,
 }
 
 impl SessionSpec {

@@ -198,6 +198,7 @@ async fn profiler(context: &Context, command: ProfilerCommand) -> anyhow::Result
         ProfilerCommand::Status => session::status(context).await,
         ProfilerCommand::Sessions => session::sessions(context).await,
         ProfilerCommand::Recover(args) => recover::recover(context, &args).await,
+        ProfilerCommand::Delete(args) => session::delete(context, &args.key).await,
         ProfilerCommand::Export(args) => export::export(context, &args).await,
         ProfilerCommand::Capture(args) => session::capture(context, args).await,
         ProfilerCommand::Read(args) => read::read(context, &args).await,

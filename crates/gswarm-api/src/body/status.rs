@@ -110,6 +110,8 @@ pub struct RetentionBody {
     pub bytes: u64,
     pub pinned_bytes: u64,
     pub remove: Vec<RetentionSegment>,
+    /// Segments of which only what sessions keep would stay.
+    pub trim: Vec<RetentionSegment>,
 }
 
 /// One segment of the recording.

@@ -124,6 +124,88 @@ fn times_do_not_run_backwards_nor_ahead_of_receipt() {
     assert_eq!(time(&mut intake, 3, 1_000, 6_000), 1_300, "a late record keeps its own time");
 }
 
+/// A record of another run, at a time of its own.
+fn put(intake: &mut Intake, run: u64, seq: u64, time: i64) {
+    let record = Record {
+        incarnation: Incarnation(run),
+        seq,
+        mono: Micros(time),
+        wall: Micros(time),
+        body: Body::Processes(Vec::new()),
+    };
+    intake.admit(node(), &record, 0, ClockOffset::Measured(Micros(0)), Micros(1_000_000));
+    intake.commit();
+}
+
+#[track_caller]
+fn check_times(intake: &Intake, expected: &str) {
+    let time = |t: Option<Micros>| t.map_or_else(|| "?".to_owned(), |t| t.0.to_string());
+    let text: Vec<String> = intake
+        .holes(node())
+        .iter()
+        .map(|hole| format!("{}-{} {}..{}", hole.first, hole.last, time(hole.from), time(hole.to)))
+        .collect();
+    assert_eq!(text.join(", "), expected);
+}
+
+#[test]
+fn a_lost_tail_ends_where_the_next_run_begins() {
+    let mut intake = Intake::default();
+    let item = |run, oldest_held, last| Listed { incarnation: Incarnation(run), oldest_held, last };
+    intake.list(node(), &[item(7, 1, 5)], Micros(600));
+    put(&mut intake, 7, 1, 100);
+    put(&mut intake, 7, 2, 200);
+    check_times(&intake, "3-5 200..?");
+    // The spool lost its tail with the power: the next run does not list it.
+    intake.list(node(), &[item(8, 1, 1)], Micros(900));
+    check_times(&intake, "3-5 200..600, 1-1 ?..?");
+    put(&mut intake, 8, 1, 500);
+    check_times(&intake, "3-5 200..500");
+    // A run whose beginning is gone lies after the run before it.
+    intake.list(node(), &[item(9, 4, 4)], Micros(2_000));
+    put(&mut intake, 9, 4, 1_500);
+    check_times(&intake, "3-5 200..500, 1-3 500..1500");
+}
+
+#[test]
+fn what_a_damaged_file_held_becomes_a_named_hole() {
+    let mut intake = Intake::default();
+    for seq in 1..=9 {
+        put(&mut intake, 7, seq, i64::try_from(seq).unwrap() * 100);
+    }
+    intake.list(node(), &[listed(10, 9)], Micros(1_000));
+    let mut found = BTreeMap::new();
+    let mut there = IntervalSet::default();
+    for seq in [3_u64, 4, 7, 8, 9] {
+        there.insert(seq, Micros(i64::try_from(seq).unwrap() * 100));
+    }
+    found.insert((node(), RUN), there);
+    // 1 and 2 expired long ago; 5 and 6 were in the file.
+    let span = DamageSpan { from: Some(Micros(500)), to: Some(Micros(600)) };
+    let lost = intake.lost(&found, span);
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    for item in &lost {
+        intake.uncount(item);
+    }
+    intake.note_damage(span);
+    check_holes(&intake, "5-6 store_damaged final");
+    check_times(&intake, "5-6 400..700");
+    let text = serde_json::to_string(&intake).unwrap();
+    assert_eq!(serde_json::from_str::<Intake>(&text).unwrap(), intake);
+    assert!(is_new(admit(&mut intake, 5)), "an agent that still has it may give it again");
+}
+
+#[test]
+fn runs_without_an_end_are_forgotten_too() {
+    let mut intake = Intake::default();
+    put(&mut intake, 7, 1, 100);
+    intake.list(node(), &[], Micros(100));
+    assert_eq!(intake.forget_old(FORGET_AFTER), 0);
+    assert_eq!(intake.forget_old(FORGET_AFTER + Micros(100)), 1);
+    intake.list(node(), &[listed(1, 1)], Micros(0));
+    assert_eq!(intake.forget_old(FORGET_AFTER + FORGET_AFTER), 0, "a listed one is kept");
+}
+
 #[test]
 fn survives_the_checkpoint() {
     let mut intake = Intake::default();

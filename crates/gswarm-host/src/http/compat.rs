@@ -379,8 +379,8 @@ pub(crate) async fn stop(
     name: Option<String>,
 ) -> Result<OldOutcome, Failure> {
     let stopped: Vec<StoppedBody> = match name {
-        Some(name) => vec![handle.stop_session(caller, name).await?],
-        None => handle.stop_all(caller).await?.stopped,
+        Some(name) => vec![handle.stop_session(caller, name, None).await?],
+        None => handle.stop_all(caller, None).await?.stopped,
     };
     let names: Vec<String> =
         stopped.iter().map(|body| format!("`{}`", body.session.name)).collect();

@@ -23,6 +23,7 @@ use super::{compat, event, live, metrics, node, session, status};
         session::stop_all,
         session::one,
         session::stop,
+        session::delete,
         session::export,
         metrics::range,
         metrics::latest,

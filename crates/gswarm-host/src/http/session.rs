@@ -55,9 +55,9 @@ pub(super) async fn capture(
 pub(super) async fn stop_all(
     State(handle): State<Handle>,
     By(caller): By,
-    JsonBody(_request): JsonBody<StopAllRequest>,
+    JsonBody(request): JsonBody<StopAllRequest>,
 ) -> Answer<StopBody> {
-    Ok(Json(handle.stop_all(&caller).await?))
+    Ok(Json(handle.stop_all(&caller, request.request_id).await?))
 }
 
 /// One session by name (the newest of that name) or id
@@ -79,9 +79,20 @@ pub(super) async fn stop(
     State(handle): State<Handle>,
     By(caller): By,
     Segment(key): Segment,
-    JsonBody(_request): JsonBody<StopRequest>,
+    JsonBody(request): JsonBody<StopRequest>,
 ) -> Answer<StoppedBody> {
-    Ok(Json(handle.stop_session(&caller, key).await?))
+    Ok(Json(handle.stop_session(&caller, key, request.request_id).await?))
+}
+
+/// Delete a stopped session; its exported file stays, what only it kept of the recording may go
+#[utoipa::path(delete, path = "/api/v1/sessions/{key}", operation_id = "delete_session", params(("key" = String, Path, description = "Name or id")), responses(
+    (status = 200, body = SessionBody), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody)))]
+pub(super) async fn delete(
+    State(handle): State<Handle>,
+    By(caller): By,
+    Segment(key): Segment,
+) -> Answer<SessionBody> {
+    Ok(Json(handle.delete_session(&caller, key).await?))
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

@@ -5,16 +5,18 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use gswarm_core::{Health, NameBook, SessionBook};
+use gswarm_core::{Health, Intake, NameBook, SessionBook};
 use gswarm_store::Disk;
-use gswarm_store::entry::Entry;
-use gswarm_store::journal::{Journal, JournalConfig, OpenError, Recovered};
+use gswarm_store::catalog::SegmentMeta;
+use gswarm_store::entry::{Entry, StoredRecord};
+use gswarm_store::journal::{Journal, JournalConfig, OpenError, Recovered, Unsaved};
 use gswarm_store::reader::Reader;
 use gswarm_store::session_file::{self, SessionFiles};
-use gswarm_types::{Micros, SessionSpec, StorageId};
+use gswarm_types::{EventKind, Micros, NodeId, Period, Record, SessionSpec, Severity, StorageId};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,6 +33,8 @@ use crate::live::{Live, LiveEvent};
 
 /// Segments that are read for events of before the start.
 const EVENT_SEGMENTS_MAX: usize = 3;
+/// Estimated bytes of an entry that is written again.
+const UNSAVED_BYTES: usize = 1_024;
 
 /// Why a host cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +54,10 @@ struct Found {
     recovered: Recovered,
     sessions: Vec<SessionSpec>,
     rebuilt: usize,
+    unreadable: Vec<PathBuf>,
     names: NameBook,
     expired_until: Option<Micros>,
-    events: Vec<(Micros, Option<gswarm_types::NodeId>, gswarm_types::Event)>,
+    events: Vec<(Micros, Option<NodeId>, gswarm_types::Event)>,
 }
 
 pub(crate) async fn start(
@@ -73,6 +78,7 @@ pub(crate) async fn start(
     let (ingest_sender, ingest) = mpsc::channel(INGEST_QUEUE_MAX);
     let (call_sender, calls) = mpsc::channel(CALL_QUEUE_MAX);
     let (stop_wish, stop_wished) = watch::channel(false);
+    let missing = found.recovered.missing.clone();
     let mut recorder = assemble(config, parts.disk, time.clone(), live.clone(), found, random);
     recorder.tasks = tasks.clone();
     recorder.calls = call_sender.downgrade();
@@ -89,6 +95,7 @@ pub(crate) async fn start(
         version: recorder.config.version.clone(),
         simulated: recorder.config.simulated,
     });
+    recorder.look_for_missing(missing);
     recorder.resume_exports();
     tasks.spawn(recorder.run(ingest, calls, stop));
     Ok(handle)
@@ -118,9 +125,9 @@ fn find(
     let reader =
         Reader::new(disk.clone(), recovered.journal.dir(), recovered.journal.catalog().clone());
     let events = recent_events(&reader);
-    let (sessions, rebuilt) = merge(files, &recovered);
+    let (sessions, rebuilt, unreadable) = merge(files, &recovered);
     let expired_until = expiry_file::read(disk.as_ref(), &config.data_dir);
-    Ok(Found { recovered, sessions, rebuilt, names, expired_until, events })
+    Ok(Found { recovered, sessions, rebuilt, unreadable, names, expired_until, events })
 }
 
 /// Real and simulated recordings never share a directory.
@@ -137,9 +144,10 @@ fn check_kind(disk: &dyn Disk, config: &HostConfig) -> Result<(), StartError> {
 }
 
 /// Files are the truth; a session whose file cannot be read is rebuilt from the journal.
-fn merge(files: SessionFiles, recovered: &Recovered) -> (Vec<SessionSpec>, usize) {
+fn merge(files: SessionFiles, recovered: &Recovered) -> (Vec<SessionSpec>, usize, Vec<PathBuf>) {
     let mut sessions = files.sessions;
     let mut rebuilt = 0;
+    let mut unreadable = Vec::new();
     for path in &files.unreadable {
         let id = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
         if let Some(spec) = id.and_then(|id| recovered.sessions.get(&id)) {
@@ -148,9 +156,10 @@ fn merge(files: SessionFiles, recovered: &Recovered) -> (Vec<SessionSpec>, usize
             rebuilt += 1;
         } else {
             tracing::error!(path = %path.display(), "session file unreadable");
+            unreadable.push(path.clone());
         }
     }
-    (sessions, rebuilt)
+    (sessions, rebuilt, unreadable)
 }
 
 /// Runs of external sorts that a crash left behind.
@@ -165,9 +174,7 @@ fn remove_scratch(disk: &dyn Disk, config: &HostConfig) {
     }
 }
 
-fn recent_events(
-    reader: &Reader,
-) -> Vec<(Micros, Option<gswarm_types::NodeId>, gswarm_types::Event)> {
+fn recent_events(reader: &Reader) -> Vec<(Micros, Option<NodeId>, gswarm_types::Event)> {
     let newest: Vec<u64> = {
         let segments = reader.catalog().segments();
         let skip = segments.len().saturating_sub(EVENT_SEGMENTS_MAX);
@@ -192,6 +199,19 @@ fn recent_events(
     events.split_off(skip)
 }
 
+/// Nodes that were here before, as far as the journal knows them.
+fn known_nodes(names: &NameBook, intake: &Intake, period: Period) -> HashMap<NodeId, Node> {
+    let mut nodes = HashMap::new();
+    for (name, id) in names.iter() {
+        let mut node = Node::new(id, name.clone(), period);
+        let sources = intake.sources_of(id);
+        node.last_seen =
+            sources.filter_map(|(_, source)| Some(source.stored().last()?.last_time)).max();
+        nodes.entry(id).or_insert(node);
+    }
+    nodes
+}
+
 fn assemble(
     config: HostConfig,
     disk: Arc<dyn Disk>,
@@ -200,16 +220,11 @@ fn assemble(
     found: Found,
     random: StdRng,
 ) -> Recorder {
-    let Found { recovered, sessions, rebuilt, names, expired_until, events } = found;
+    let Found { mut recovered, sessions, rebuilt, unreadable, names, expired_until, events } =
+        found;
+    let unsaved = std::mem::take(&mut recovered.unsaved);
     let settings = config.settings;
-    let mut nodes = HashMap::new();
-    for (name, id) in names.iter() {
-        let mut node = Node::new(id, name.clone(), settings.base_period);
-        let sources = recovered.intake.sources_of(id);
-        node.last_seen =
-            sources.filter_map(|(_, source)| Some(source.stored().last()?.last_time)).max();
-        nodes.entry(id).or_insert(node);
-    }
+    let nodes = known_nodes(&names, &recovered.intake, settings.base_period);
     let mut book = SessionBook::default();
     for spec in sessions {
         book.restore(spec);
@@ -241,12 +256,16 @@ fn assemble(
         counters: Counters::default(),
         quarantined: 0,
         over_budget: false,
+        unreadable_sessions: unreadable,
+        surveys: HashMap::new(),
+        chore: None,
+        scrubbed: 0,
         expired_until,
         random,
         next_flush: 0,
         tasks: TaskTracker::new(),
         calls: mpsc::channel(1).0.downgrade(),
-        sealing: None,
+        upkeep: None,
         ticks: 0,
         stop_wish: watch::channel(false).0,
         config,
@@ -256,6 +275,8 @@ fn assemble(
         recorder.events.push_back(LiveEvent { time, node, event });
     }
     recorder.damaged(&recovered.damage);
+    recorder.mention_unreadable_sessions();
+    recorder.hold_unsaved(unsaved);
     if recovered.torn_bytes > 0 || recovered.lines_rewritten > 0 || rebuilt > 0 {
         tracing::info!(
             torn_bytes = recovered.torn_bytes,
@@ -265,4 +286,50 @@ fn assemble(
         );
     }
     recorder
+}
+
+impl Recorder {
+    fn mention_unreadable_sessions(&mut self) {
+        for path in self.unreadable_sessions.clone() {
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let message = format!(
+                "session file `{file}` cannot be read: nothing is removed while there is room, for \
+                 nobody knows what it keeps"
+            );
+            self.event(None, EventKind::StoreDamaged, Severity::Error, message);
+        }
+    }
+
+    /// What recovery could not make safe on a full disk is the first batch.
+    fn hold_unsaved(&mut self, unsaved: Unsaved) {
+        if unsaved.entries.is_empty() {
+            return;
+        }
+        let mut batch = Batch::default();
+        for (key, table) in unsaved.tables {
+            batch.tables.insert(key, Arc::new(table));
+        }
+        for entry in unsaved.entries {
+            if let Entry::Record(stored) = &entry {
+                let StoredRecord { node, time, crc, incarnation, seq, mono, wall, body, .. } =
+                    stored.clone();
+                let record = Record { incarnation, seq, mono, wall, body };
+                self.intake.admit_again(node, &record, crc, time);
+            }
+            batch.push(entry, UNSAVED_BYTES);
+        }
+        self.trouble = Some("the disk is full".to_owned());
+        self.refused = Some(batch);
+        self.retry_at = Some(Instant::now());
+    }
+
+    /// Segments that are gone although retention did not take them.
+    fn look_for_missing(&mut self, missing: Vec<SegmentMeta>) {
+        for meta in missing {
+            if meta.records > 0 && meta.last_time > self.expired_until {
+                tracing::error!(segment = meta.number, "segment is gone");
+                self.survey(meta);
+            }
+        }
+    }
 }

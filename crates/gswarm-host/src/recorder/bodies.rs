@@ -8,6 +8,7 @@ use gswarm_api::body::{
     SessionBody, SessionsBody, SettingsBody, StatusBody, StoreBody,
 };
 use gswarm_api::{Failure, timestamp};
+use gswarm_core::Removal;
 use gswarm_store::catalog::SegmentState;
 use gswarm_types::{Micros, NodeId, ProcessKind, SessionSpec, SessionState};
 
@@ -42,8 +43,11 @@ impl Recorder {
                 drop(reply.send(started));
             },
             Call::Capture(request, caller, reply) => self.capture(*request, &caller, reply).await,
-            Call::Stop(key, reply) => self.stop_session(&key, reply).await,
-            Call::StopAll(caller, reply) => self.stop_all(&caller, reply).await,
+            Call::Stop(key, request, reply) => self.stop_session(&key, request, reply).await,
+            Call::StopAll(caller, request, reply) => {
+                self.stop_all(&caller, request, reply).await;
+            },
+            Call::Delete(key, reply) => drop(reply.send(self.delete_session(&key).await)),
             Call::Settings(reply) => drop(reply.send(self.settings_body())),
             Call::ChangeSettings(change, reply) => {
                 drop(reply.send(self.change_settings(&change)));
@@ -58,7 +62,9 @@ impl Recorder {
                 drop(reply.send(resolved.map(|nodes| self.series_query(nodes))));
             },
             Call::Exported(id, exported) => self.exported(id, exported).await,
-            Call::Damaged(damage) => self.damaged(&damage),
+            Call::Damaged(meta, damage) => self.damaged_lines(meta, &damage),
+            Call::Unreadable(segment, reply) => self.unreadable(segment, reply),
+            Call::Surveyed(survey) => self.surveyed(&survey),
             Call::StopHost(reply) => {
                 self.stop_wish.send_replace(true);
                 let _gone = reply.send(());
@@ -143,6 +149,15 @@ impl Recorder {
             check("retention", HealthStatus::Degraded, message)
         } else {
             check("retention", HealthStatus::Ok, "within the budget".to_owned())
+        });
+        checks.push(if self.unreadable_sessions.is_empty() {
+            check("sessions", HealthStatus::Ok, "every session can be read".to_owned())
+        } else {
+            let message = format!(
+                "{} session files cannot be read: nothing is removed while there is room",
+                self.unreadable_sessions.len()
+            );
+            check("sessions", HealthStatus::Degraded, message)
         });
         checks.push(if self.quarantined > 0 {
             let message = format!("{} damaged places were set aside", self.quarantined);
@@ -303,7 +318,7 @@ impl Recorder {
 
     fn retention_body(&self) -> RetentionBody {
         let (plan, segments) = self.retention_plan(self.time.now());
-        let remove = plan.remove.iter().filter_map(|removal| {
+        let row = |removal: &Removal| {
             let meta = segments.iter().find(|meta| meta.number == removal.number)?;
             Some(RetentionSegment {
                 segment: meta.number,
@@ -312,12 +327,13 @@ impl Recorder {
                 last: meta.last_time.map(timestamp::rfc3339),
                 reason: removal.reason.as_str().to_owned(),
             })
-        });
+        };
         RetentionBody {
             budget_bytes: self.config.retention.budget_bytes,
             bytes: self.reader.catalog().bytes(),
             pinned_bytes: plan.bytes_pinned,
-            remove: remove.collect(),
+            remove: plan.remove.iter().filter_map(row).collect(),
+            trim: plan.trim.iter().filter_map(row).collect(),
         }
     }
 

@@ -23,8 +23,17 @@ pub(super) const CREDIT_FULL: u32 = 1_024;
 #[derive(Debug)]
 pub(super) struct Committed {
     journal: Journal,
-    batch: Batch,
+    /// `None` after a chore.
+    batch: Option<Batch>,
     result: Result<(), CommitError>,
+}
+
+/// Work on the journal that needs no batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Chore {
+    Checkpoint,
+    /// A new segment, with a checkpoint.
+    Roll,
 }
 
 /// The tables that a batch refers to.
@@ -133,7 +142,36 @@ impl Recorder {
             } else {
                 journal.commit(&batch.entries, &BatchTables(&batch.tables))
             };
-            Committed { journal, batch, result }
+            Committed { journal, batch: Some(batch), result }
+        }));
+    }
+
+    /// Asks for a chore; it is done as soon as no record waits for a commit.
+    pub(super) fn wish(&mut self, chore: Chore) {
+        self.chore = self.chore.max(Some(chore));
+        self.start_chore();
+    }
+
+    /// What the checkpoint says must be what the segments hold: no batch may be half way.
+    pub(super) fn start_chore(&mut self) {
+        let is_quiet = self.commit.is_none() && self.retry_at.is_none() && self.batch.is_empty();
+        if !is_quiet || self.chore.is_none() {
+            return;
+        }
+        let (Some(mut journal), Some(chore)) = (self.journal.take(), self.chore.take()) else {
+            return;
+        };
+        let intake = self.intake.clone();
+        self.commit = Some(tokio::task::spawn_blocking(move || {
+            match chore {
+                Chore::Checkpoint => journal.checkpoint(&intake),
+                Chore::Roll => {
+                    if let Err(error) = journal.roll(&intake) {
+                        tracing::warn!(%error, "segment not closed");
+                    }
+                },
+            }
+            Committed { journal, batch: None, result: Ok(()) }
         }));
     }
 
@@ -145,23 +183,32 @@ impl Recorder {
             return;
         };
         self.journal = Some(done.journal);
-        match done.result {
-            Ok(()) => {
+        match (done.result, done.batch) {
+            (Ok(()), Some(batch)) => {
                 self.intake.commit();
                 self.counters.commits += 1;
-                self.counters.bytes += done.batch.bytes() as u64;
+                self.counters.bytes += batch.bytes() as u64;
                 self.recovered_from_trouble();
-                self.stored(done.batch);
-                self.unpark();
+                self.stored(batch);
+                self.start_chore();
+                self.take_up();
                 self.check_stopping();
             },
-            Err(error) => {
+            (Err(error), Some(batch)) => {
                 self.counters.commit_failures += 1;
                 self.in_trouble(&error);
                 // Nothing of it counts; nothing of it is forgotten either.
-                self.refused = Some(done.batch);
+                self.refused = Some(batch);
                 self.retry_at = Some(Instant::now() + RETRY_AFTER);
             },
+            (_, None) => self.take_up(),
+        }
+    }
+
+    /// What waited, unless the journal is busy again.
+    fn take_up(&mut self) {
+        if self.commit.is_none() {
+            self.unpark();
         }
     }
 

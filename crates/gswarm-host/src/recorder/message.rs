@@ -9,6 +9,7 @@ use gswarm_api::body::{
     SessionsBody, SettingsBody, SettingsChange, StartRequest, StatusBody, StopBody, StoppedBody,
 };
 use gswarm_core::{ClockOffset, Listed};
+use gswarm_store::catalog::SegmentMeta;
 use gswarm_store::export::ExportInput;
 use gswarm_store::log::Damage;
 use gswarm_types::{
@@ -17,6 +18,7 @@ use gswarm_types::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use super::damage::Survey;
 use crate::caller::Caller;
 use crate::export_job::Exported;
 use crate::live::NodeValues;
@@ -158,8 +160,9 @@ pub(crate) enum Call {
     Session(String, Reply<Result<SessionBody, Failure>>),
     Start(Box<StartRequest>, Caller, Reply<Result<SessionBody, Failure>>),
     Capture(Box<CaptureRequest>, Caller, Reply<Result<StoppedBody, Failure>>),
-    Stop(String, Reply<Result<StoppedBody, Failure>>),
-    StopAll(Caller, Reply<Result<StopBody, Failure>>),
+    Stop(String, Option<String>, Reply<Result<StoppedBody, Failure>>),
+    StopAll(Caller, Option<String>, Reply<Result<StopBody, Failure>>),
+    Delete(String, Reply<Result<SessionBody, Failure>>),
     Settings(Reply<SettingsBody>),
     ChangeSettings(SettingsChange, Reply<Result<SettingsBody, Failure>>),
     Retention(Reply<RetentionBody>),
@@ -171,6 +174,10 @@ pub(crate) enum Call {
     /// An export that the recorder asked for is done.
     Exported(SessionId, Exported),
     /// Sealing found lines that cannot be read.
-    Damaged(Vec<Damage>),
+    Damaged(SegmentMeta, Vec<Damage>),
+    /// A sealed segment is not what was written.
+    Unreadable(u64, Reply<()>),
+    /// What such a segment cost is known.
+    Surveyed(Survey),
     StopHost(Reply<()>),
 }

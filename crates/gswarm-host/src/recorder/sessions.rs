@@ -9,7 +9,8 @@ use gswarm_store::entry::Entry;
 use gswarm_store::session_file;
 use gswarm_types::metric::Metric;
 use gswarm_types::{
-    EventKind, Micros, NodeId, Period, Selection, SessionId, SessionName, SessionSpec, Severity,
+    EventKind, Micros, NodeId, Period, Selection, SessionId, SessionName, SessionSpec,
+    SessionState, Severity,
 };
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -217,9 +218,41 @@ impl Recorder {
             },
             Err(error) => return Err(Failure::internal(chain(&error))),
         }
-        self.batch.push(Entry::Session(spec.clone()), SESSION_BYTES);
+        self.batch.push(Entry::Session(Box::new(spec.clone())), SESSION_BYTES);
         self.book.put(spec);
         Ok(())
+    }
+
+    /// Removes a stopped session; its exported file is the user's and stays.
+    pub(super) async fn delete_session(&mut self, key: &str) -> Result<SessionBody, Failure> {
+        let mut spec = self.book.find(key).map_err(refuse)?.clone();
+        if spec.state == SessionState::Active {
+            let message = format!("session `{}` is running: stop it first", spec.name);
+            let code = gswarm_api::ErrorCode::FailedPrecondition;
+            return Err(Failure::new(code, message).because("SESSION_RUNNING"));
+        }
+        let body = self.session_body(&spec);
+        let disk = self.disk.clone();
+        let (dir, id) = (self.config.data_dir.join("sessions"), spec.id);
+        let removed =
+            tokio::task::spawn_blocking(move || session_file::remove(disk.as_ref(), &dir, id))
+                .await;
+        match removed {
+            Ok(Ok(())) => {},
+            Ok(Err(error)) => {
+                let message = format!("cannot remove the session's file: {error}");
+                return Err(Failure::unavailable(message));
+            },
+            Err(error) => return Err(Failure::internal(chain(&error))),
+        }
+        self.book.remove(id);
+        self.stopping.remove(&id);
+        spec.state = SessionState::Deleted;
+        let message = format!("session `{}` deleted", spec.name);
+        tracing::info!(target: "profiler", session = %spec.name, id = %id, "session deleted");
+        self.batch.push(Entry::Session(Box::new(spec)), SESSION_BYTES);
+        self.event(None, EventKind::SessionDeleted, Severity::Info, message);
+        Ok(body)
     }
 
     /// Tells every node the rate that its sessions need now.
@@ -282,6 +315,10 @@ fn check_texts(tags: &[String], note: Option<&str>, request: Option<&str>) -> Re
     if note.is_some_and(|note| note.chars().count() > NOTE_CHARS_MAX) {
         return Err(Failure::invalid(format!("a note has at most {NOTE_CHARS_MAX} characters")));
     }
+    check_request(request)
+}
+
+pub(super) fn check_request(request: Option<&str>) -> Result<(), Failure> {
     if request.is_some_and(|id| id.is_empty() || id.chars().count() > REQUEST_ID_CHARS_MAX) {
         return Err(Failure::invalid(format!(
             "a request id has 1 to {REQUEST_ID_CHARS_MAX} characters"

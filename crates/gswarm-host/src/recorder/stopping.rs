@@ -5,14 +5,16 @@ use std::collections::{HashMap, HashSet};
 use gswarm_api::Failure;
 use gswarm_api::body::{StopBody, StoppedBody};
 use gswarm_core::{Intake, Listed};
-use gswarm_store::export::ExportInput;
+use gswarm_store::export::{ExportInput, damaged_segments};
+use gswarm_store::reader::Reader;
 use gswarm_types::{
     EventKind, Incarnation, Micros, NodeId, SessionId, SessionSpec, SessionState, Severity,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use super::Recorder;
 use super::message::ToAgent;
+use super::sessions::check_request;
+use super::{Call, Recorder};
 use crate::caller::Caller;
 use crate::export_job::{self, ExportOrder, Exported};
 
@@ -48,18 +50,59 @@ fn is_over(intake: &Intake, node: NodeId) -> bool {
     listed.peek().is_some() && listed.all(|(_, source)| source.ended().is_some())
 }
 
+/// Damage in the window is named before its file is written.
+async fn name_damage(
+    reader: &Reader,
+    calls: &mpsc::WeakSender<Call>,
+    id: SessionId,
+    mut order: ExportOrder,
+) -> ExportOrder {
+    let (look, input) = (reader.clone(), order.input.clone());
+    let looked = tokio::task::spawn_blocking(move || damaged_segments(&look, &input)).await;
+    let damaged = looked.unwrap_or_default();
+    for segment in &damaged {
+        let (reply, named) = oneshot::channel();
+        let Some(calls) = calls.upgrade() else { return order };
+        if calls.send(Call::Unreadable(*segment, reply)).await.is_ok() {
+            let _stopping = named.await;
+        }
+    }
+    if !damaged.is_empty()
+        && let Some(calls) = calls.upgrade()
+    {
+        let (reply, answer) = oneshot::channel();
+        let _stopping = calls.send(Call::ExportInput(id.to_string(), reply)).await;
+        if let Ok(Ok(input)) = answer.await {
+            order.input = input;
+        }
+    }
+    order
+}
+
 impl Recorder {
-    pub(super) async fn stop_session(&mut self, key: &str, reply: StopReply) {
-        let found = self.book.find(key).map_err(super::sessions::refuse).map(|spec| spec.id);
+    pub(super) async fn stop_session(
+        &mut self,
+        key: &str,
+        request: Option<String>,
+        reply: StopReply,
+    ) {
+        let found = check_request(request.as_deref()).and_then(|()| {
+            // The same request again means what it stopped, whatever has the name by now.
+            let before = request.as_deref().map(|request| self.book.stopped_by(request));
+            match before.unwrap_or_default().first() {
+                Some(id) => Ok(*id),
+                None => self.book.find(key).map_err(super::sessions::refuse).map(|spec| spec.id),
+            }
+        });
         match found {
-            Ok(id) => self.stop_by_id(id, reply).await,
+            Ok(id) => self.stop_by_id(id, request, reply).await,
             Err(failure) => {
                 let _gone = reply.send(Err(failure));
             },
         }
     }
 
-    async fn stop_by_id(&mut self, id: SessionId, reply: StopReply) {
+    async fn stop_by_id(&mut self, id: SessionId, request: Option<String>, reply: StopReply) {
         let Some(spec) = self.book.get(id).cloned() else { return };
         if spec.state == SessionState::Stopped {
             // Stopping a stopped session gives its result, or joins those who wait for it.
@@ -78,6 +121,7 @@ impl Recorder {
         // A window is never empty, however fast the stop came.
         let end = closed.stop_at.map_or(now, |stop_at| stop_at.min(now));
         closed.until = Some(end.max(closed.from + Micros(1)));
+        closed.stop_request_id = request;
         if let Err(failure) = self.save(closed.clone()).await {
             let _gone = reply.send(Err(failure));
             return;
@@ -92,18 +136,25 @@ impl Recorder {
     pub(super) async fn stop_all(
         &mut self,
         caller: &Caller,
+        request: Option<String>,
         reply: oneshot::Sender<Result<StopBody, Failure>>,
     ) {
-        let open: Vec<SessionId> = self
-            .book
-            .iter()
-            .filter(|spec| spec.state == SessionState::Active && spec.owner == caller.principal)
-            .map(|spec| spec.id)
-            .collect();
-        let mut waiting = Vec::with_capacity(open.len());
-        for id in open {
+        if let Err(failure) = check_request(request.as_deref()) {
+            let _gone = reply.send(Err(failure));
+            return;
+        }
+        let is_theirs = |spec: &&SessionSpec| {
+            spec.state == SessionState::Active && spec.owner == caller.principal
+        };
+        let before = request.as_deref().map(|request| self.book.stopped_by(request));
+        let mut meant = before.unwrap_or_default();
+        if meant.is_empty() {
+            meant = self.book.iter().filter(is_theirs).map(|spec| spec.id).collect();
+        }
+        let mut waiting = Vec::with_capacity(meant.len());
+        for id in meant {
             let (sender, receiver) = oneshot::channel();
-            self.stop_by_id(id, sender).await;
+            self.stop_by_id(id, request.clone(), sender).await;
             waiting.push(receiver);
         }
         self.tasks.spawn(async move {
@@ -259,9 +310,10 @@ impl Recorder {
         let reader = self.reader.clone();
         let calls = self.calls.clone();
         self.tasks.spawn(async move {
+            let order = name_damage(&reader, &calls, id, order).await;
             let exported = export_job::run(reader, order).await;
             if let Some(calls) = calls.upgrade() {
-                let _stopping = calls.send(super::Call::Exported(id, exported)).await;
+                let _stopping = calls.send(Call::Exported(id, exported)).await;
             }
         });
     }

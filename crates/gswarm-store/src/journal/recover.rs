@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gswarm_core::Intake;
-use gswarm_types::{Micros, Record, SessionId, SessionSpec, StorageId};
+use gswarm_core::{DamageSpan, Intake, Lost, Missing};
+use gswarm_types::{Micros, Record, SessionId, SessionSpec, SessionState, StorageId, Table};
 
 use super::checkpoint::{self, Checkpoint};
 use super::{Journal, JournalConfig, TableKey, table_key};
@@ -44,6 +44,19 @@ pub struct Recovered {
     pub lines_rewritten: usize,
     /// Receipt time of the newest record: the host's clock does not start behind it.
     pub last_receipt: Option<Micros>,
+    /// Lines that could not be written again because the disk is full: they count for nothing until
+    /// they are committed, before anything else.
+    pub unsaved: Unsaved,
+    /// Segments that the checkpoint knows and that are no longer there: retention took them, or
+    /// somebody else did.
+    pub missing: Vec<SegmentMeta>,
+}
+
+/// Entries of the end of the last segment, and the tables they need.
+#[derive(Debug, Default)]
+pub struct Unsaved {
+    pub entries: Vec<Entry>,
+    pub tables: HashMap<TableKey, Table>,
 }
 
 /// Collects while the segments are read.
@@ -56,6 +69,7 @@ struct Finder {
     /// For lines that are written again.
     tables: HashMap<TableKey, TableEntry>,
     last_receipt: Option<Micros>,
+    missing: Vec<SegmentMeta>,
 }
 
 impl Finder {
@@ -79,7 +93,7 @@ impl Finder {
             Entry::Session(spec) => match self.sessions.get(&spec.id) {
                 Some((told_by, _)) if *told_by > segment => {},
                 _ => {
-                    self.sessions.insert(spec.id, (segment, spec));
+                    self.sessions.insert(spec.id, (segment, *spec));
                 },
             },
             Entry::Header(_) | Entry::Sync(_) | Entry::HostEvent(_) | Entry::Incarnation(_) => {},
@@ -108,14 +122,18 @@ impl Finder {
                     self.metas.insert(meta.number, meta);
                 }
             } else if found.sealed.contains(&meta.number) {
-                // Sealed after the checkpoint was written, or as it says.
-                if is_closed || meta.sealed_crc.is_none() {
+                // Sealed or cut down after the checkpoint was written, or as it says.
+                let as_told =
+                    meta.sealed_crc.is_some_and(|crc| found.names.contains(&(meta.number, crc)));
+                if is_closed || !as_told {
                     let Ok(crc) = sealed::checksum(disk, &found.dir, meta.number) else { continue };
                     meta.sealed_crc = Some(crc);
                     meta.state = SegmentState::Sealed;
                     meta.bytes = sealed::file_bytes(disk, &found.dir, meta.number).unwrap_or(0);
                 }
                 self.metas.insert(meta.number, meta);
+            } else {
+                self.missing.push(meta);
             }
         }
         next
@@ -174,6 +192,51 @@ impl Finder {
     }
 }
 
+impl Finder {
+    /// Takes back what is not known to be synced and cannot be written again now.
+    fn hold_back(&mut self, scan: &LogScan) -> Unsaved {
+        let mut unsaved = Unsaved::default();
+        for entry in scan.tail.iter().filter_map(|line| Entry::parse(line).ok()) {
+            if let Entry::Record(record) = &entry {
+                let source = (record.node, record.incarnation);
+                self.intake.uncount(&Lost {
+                    source,
+                    missing: Missing {
+                        first: record.seq,
+                        last: record.seq,
+                        before: None,
+                        after: None,
+                    },
+                });
+                if let Some(key) = table_key(record)
+                    && let Some(table) = self.tables.get(&key)
+                {
+                    unsaved.tables.insert(key, table.clone().into_table());
+                }
+            }
+            if !matches!(entry, Entry::Table(_)) {
+                unsaved.entries.push(entry);
+            }
+        }
+        unsaved
+    }
+
+    /// Holes of the time of a damaged segment are its fault.
+    fn note_damage(&mut self, damage: &[Damage]) {
+        for segment in damage.iter().map(|damage| damage.segment) {
+            let here = self.metas.get(&segment);
+            let before = self.metas.range(..segment).next_back();
+            let after = self.metas.range(segment + 1..).next();
+            let from = here.and_then(|meta| meta.first_time);
+            let to = here.and_then(|meta| meta.last_time);
+            self.intake.note_damage(DamageSpan {
+                from: from.or_else(|| before.and_then(|(_, meta)| meta.last_time)),
+                to: to.or_else(|| after.and_then(|(_, meta)| meta.first_time)),
+            });
+        }
+    }
+}
+
 /// What reading the sealed segments gave.
 struct ReadSealed {
     storage: Option<StorageId>,
@@ -186,6 +249,8 @@ struct OnDisk {
     lines: BTreeSet<u64>,
     /// Those whose lines are gone.
     sealed: BTreeSet<u64>,
+    /// Number and checksum of every sealed file.
+    names: HashSet<(u64, u32)>,
 }
 
 impl OnDisk {
@@ -197,7 +262,8 @@ impl OnDisk {
         }
         let lines = names.iter().filter_map(|name| segment_number(name)).collect();
         let sealed = sealed::list(disk, dir)?.into_iter().collect();
-        Ok(Self { dir: dir.to_owned(), lines, sealed })
+        let names = names.iter().filter_map(|name| sealed::parse_name(name)).collect();
+        Ok(Self { dir: dir.to_owned(), lines, sealed, names })
     }
 }
 
@@ -232,6 +298,7 @@ impl Journal {
         // Numbers are never used twice: what a checkpoint covers would not be read again.
         let last = next_segment.checked_sub(1).max(found.sealed.last().copied());
         finder.close_segments(&scan, &known);
+        finder.note_damage(&scan.damage);
         scan.last_segment = scan.last_segment.max(last);
         start(disk, config, scan, finder)
     }
@@ -242,24 +309,43 @@ fn start(
     disk: Arc<dyn Disk>,
     config: JournalConfig,
     scan: LogScan,
-    finder: Finder,
+    mut finder: Finder,
 ) -> Result<Recovered, OpenError> {
-    let (initial, tables) = rewrite(&scan, &finder).map_err(OpenError::Rewrite)?;
-    let log = Log::start(disk.clone(), &config.dir, &scan, Durability::Synced, &initial)
-        .map_err(OpenError::Rewrite)?;
+    let (initial, mut tables) = rewrite(&scan, &finder).map_err(OpenError::Rewrite)?;
+    let started = Log::start(disk.clone(), &config.dir, &scan, Durability::Synced, &initial);
+    let mut unsaved = Unsaved::default();
+    let log = match (started, scan.last_segment) {
+        (Ok(log), _) => log,
+        // What was recorded can be read on a full disk too; writing goes on when there is room.
+        (Err(error), Some(last)) if error.kind() == io::ErrorKind::StorageFull => {
+            tracing::error!(%error, "the disk is full: nothing is recorded until there is room");
+            unsaved = finder.hold_back(&scan);
+            tables.clear();
+            Log::ended(disk.clone(), &config.dir, &scan, last)
+        },
+        (Err(error), _) => return Err(OpenError::Rewrite(error)),
+    };
     let catalog = Catalog::default();
+    let last_meta = finder.metas.get(&log.segment()).cloned();
     for meta in finder.metas.into_values() {
         catalog.put(meta);
     }
-    let mut active = SegmentMeta::new(log.segment());
-    active.bytes = log.readable_bytes();
-    for entry in scan.tail.iter().filter_map(|line| Entry::parse(line).ok()) {
-        active.note_entry(&entry);
-    }
+    let active = match last_meta.filter(|_| log.is_broken()) {
+        Some(last) => last,
+        None => {
+            let mut active = SegmentMeta::new(log.segment());
+            active.bytes = log.readable_bytes();
+            for entry in scan.tail.iter().filter_map(|line| Entry::parse(line).ok()) {
+                active.note_entry(&entry);
+            }
+            catalog.put(active.clone());
+            active
+        },
+    };
     let began = active.last_receipt;
-    catalog.put(active.clone());
-    let sessions: BTreeMap<_, _> =
+    let mut sessions: BTreeMap<_, _> =
         finder.sessions.into_iter().map(|(id, (_, spec))| (id, spec)).collect();
+    sessions.retain(|_, spec| spec.state != SessionState::Deleted);
     let journal = Journal {
         disk,
         config,
@@ -282,8 +368,10 @@ fn start(
         sessions,
         damage: scan.damage,
         torn_bytes: scan.torn_bytes,
-        lines_rewritten: scan.tail.len(),
+        lines_rewritten: scan.tail.len() - unsaved.entries.len(),
+        unsaved,
         last_receipt: finder.last_receipt,
+        missing: finder.missing,
     })
 }
 

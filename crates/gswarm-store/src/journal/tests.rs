@@ -176,3 +176,21 @@ fn the_reserve_is_left_alone() {
     disk.set_space_left(Some(10_000));
     journal.commit(&[crate::fixture::host_event(1)], &super::NoTables).unwrap();
 }
+
+#[test]
+fn a_full_disk_keeps_nobody_from_reading() {
+    // A commit whose sync is not told by a later mark has to be written again.
+    let mut world = World::run(&[Step::Commit(vec![9, 12]), Step::Commit(vec![0, 9])]);
+    world.journal = None;
+    world.disk.set_space_left(Some(10));
+    let recovered = open(&world.disk).expect("opens on a full disk");
+    assert!(!recovered.unsaved.entries.is_empty(), "something waits for room");
+    assert!(!world::entries(&world.disk, recovered.journal.catalog()).is_empty());
+    drop(recovered);
+    // The same again, with room later: everything is there once.
+    world.start();
+    world.disk.set_space_left(None);
+    assert!(world.commit(&[9]));
+    world.check();
+    world.start();
+}

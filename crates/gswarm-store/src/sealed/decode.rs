@@ -7,24 +7,51 @@ use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64T
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use super::SealError;
-use super::encode::{ENVELOPE, FileMeta, GROUP_ROWS_MAX, META_KEY, SourceMeta};
+use super::encode::{ENVELOPE, FileMeta, META_KEY, SourceMeta};
 use crate::entry::{Entry, FORMAT, StoredRecord};
 
+/// A sealed file that is read one row group at a time.
+pub(super) struct Decoder {
+    reader: SerializedFileReader<Bytes>,
+    meta: FileMeta,
+}
+
+impl Decoder {
+    pub(super) fn new(bytes: Bytes) -> Result<Self, SealError> {
+        let reader = SerializedFileReader::new(bytes)?;
+        let meta = file_meta(&reader)?;
+        Ok(Self { reader, meta })
+    }
+
+    pub(super) fn storage(&self) -> StorageId {
+        self.meta.storage
+    }
+
+    pub(super) fn prev_valid_bytes(&self) -> Option<u64> {
+        self.meta.prev_valid_bytes
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.reader.num_row_groups()
+    }
+
+    /// The entries of one group with their ordinals.
+    pub(super) fn group(&self, number: usize) -> Result<Vec<(i64, Entry)>, SealError> {
+        let group = self.reader.get_row_group(number)?;
+        read_group(group.as_ref(), &self.meta)
+    }
+}
+
+/// Shows every entry: those that are no records first, then the records of each incarnation, all in
+/// their order.
 pub(super) fn decode(bytes: Bytes, visit: &mut dyn FnMut(Entry)) -> Result<StorageId, SealError> {
-    let reader = SerializedFileReader::new(bytes)?;
-    let meta = file_meta(&reader)?;
-    for number in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(number)?;
-        for (_, entry) in read_group(group.as_ref(), &meta)? {
+    let decoder = Decoder::new(bytes)?;
+    for number in 0..decoder.groups() {
+        for (_, entry) in decoder.group(number)? {
             visit(entry);
         }
     }
-    Ok(meta.storage)
-}
-
-/// What the file says about the end of the segment before it.
-pub(super) fn prev_valid_bytes(bytes: Bytes) -> Result<Option<u64>, SealError> {
-    Ok(file_meta(&SerializedFileReader::new(bytes)?)?.prev_valid_bytes)
+    Ok(decoder.storage())
 }
 
 fn file_meta(reader: &SerializedFileReader<Bytes>) -> Result<FileMeta, SealError> {
@@ -42,10 +69,13 @@ fn file_meta(reader: &SerializedFileReader<Bytes>) -> Result<FileMeta, SealError
     Ok(meta)
 }
 
-/// The entries of one row group in the order of their ordinals.
+/// Rows of a group that this version reads; it writes fewer.
+const GROUP_ROWS_READ_MAX: usize = 65_536;
+
 fn read_group(group: &dyn RowGroupReader, meta: &FileMeta) -> Result<Vec<(i64, Entry)>, SealError> {
     let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(usize::MAX);
-    if rows > GROUP_ROWS_MAX || group.num_columns() != ENVELOPE.len() + meta.integers + meta.floats
+    if rows > GROUP_ROWS_READ_MAX
+        || group.num_columns() != ENVELOPE.len() + meta.integers + meta.floats
     {
         return Err(SealError::Damaged("row group of an unexpected shape"));
     }
@@ -77,7 +107,6 @@ fn read_group(group: &dyn RowGroupReader, meta: &FileMeta) -> Result<Vec<(i64, E
         };
         entries.push((*ordinal, entry));
     }
-    entries.sort_by_key(|(ordinal, _)| *ordinal);
     Ok(entries)
 }
 

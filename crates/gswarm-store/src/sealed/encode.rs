@@ -15,10 +15,10 @@ use parquet::schema::types::ColumnPath;
 use serde::{Deserialize, Serialize};
 
 use super::SealError;
-use crate::entry::{Entry, FORMAT, StoredRecord};
+use crate::entry::{Entry, FORMAT, StoredRecord, TableEntry};
 
 /// Entries in one row group: what a reader holds in memory at a time.
-pub(super) const GROUP_ROWS_MAX: usize = 16_384;
+pub(super) const GROUP_ROWS_MAX: usize = 8_192;
 /// Key of our own description in the file's metadata.
 pub(super) const META_KEY: &str = "gswarm";
 /// Columns in front of the cells.
@@ -57,69 +57,77 @@ struct Row<'a> {
     json: Option<ByteArray>,
 }
 
-pub(super) fn encode(
-    entries: &[Entry],
-    storage: StorageId,
-    prev_valid_bytes: Option<u64>,
-) -> Result<Vec<u8>, SealError> {
-    let sources = Sources::collect(entries);
-    let meta = FileMeta {
-        format: FORMAT,
-        storage,
-        prev_valid_bytes,
-        integers: sources.width(true),
-        floats: sources.width(false),
-        sources: sources.list,
-    };
-    let schema = Arc::new(parse_message_type(&schema_text(&meta))?);
-    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties(&meta)?))?;
-    let mut ordinal = 0_i64;
-    for group in entries.chunks(GROUP_ROWS_MAX) {
-        let mut rows = Vec::with_capacity(group.len());
-        for entry in group {
-            rows.push(row(entry, ordinal, &sources.index, &meta.sources)?);
-            ordinal += 1;
-        }
-        // Series beside each other: rows of one source together, in their own order.
-        rows.sort_by_key(|row| (row.source, row.ordinal));
-        let mut group_writer = writer.next_row_group()?;
-        write_envelope(&mut group_writer, &rows)?;
-        write_cells(&mut group_writer, &rows, &meta)?;
-        group_writer.close()?;
+/// A sealed file on its way, one row group at a time.
+pub(super) struct Encoder {
+    writer: SerializedFileWriter<Vec<u8>>,
+    meta: FileMeta,
+    index: HashMap<(NodeId, Incarnation, TableDigest), i32>,
+}
+
+impl Encoder {
+    pub(super) fn new(
+        sources: Sources,
+        storage: StorageId,
+        prev_valid_bytes: Option<u64>,
+    ) -> Result<Self, SealError> {
+        let meta = FileMeta {
+            format: FORMAT,
+            storage,
+            prev_valid_bytes,
+            integers: sources.width(true),
+            floats: sources.width(false),
+            sources: sources.list,
+        };
+        let schema = Arc::new(parse_message_type(&schema_text(&meta))?);
+        let properties = Arc::new(properties(&meta)?);
+        let writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
+        Ok(Self { writer, meta, index: sources.index })
     }
-    Ok(writer.into_inner()?)
+
+    /// Adds entries with their ordinals, at most `GROUP_ROWS_MAX`.
+    pub(super) fn group(&mut self, entries: &[(i64, Entry)]) -> Result<(), SealError> {
+        let mut rows = Vec::with_capacity(entries.len());
+        for (ordinal, entry) in entries {
+            rows.push(row(entry, *ordinal, &self.index, &self.meta.sources)?);
+        }
+        let mut group = self.writer.next_row_group()?;
+        write_envelope(&mut group, &rows)?;
+        write_cells(&mut group, &rows, &self.meta)?;
+        group.close()?;
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<Vec<u8>, SealError> {
+        Ok(self.writer.into_inner()?)
+    }
 }
 
 /// Numbers the tables that records refer to.
-struct Sources {
+#[derive(Default)]
+pub(super) struct Sources {
     list: Vec<SourceMeta>,
     index: HashMap<(NodeId, Incarnation, TableDigest), i32>,
 }
 
 impl Sources {
-    fn collect(entries: &[Entry]) -> Self {
-        let mut sources = Self { list: Vec::new(), index: HashMap::new() };
-        for entry in entries {
-            let Entry::Table(table) = entry else { continue };
-            let Some(node) = table.node else { continue };
-            let key = (node, table.incarnation, table.digest);
-            let Ok(number) = i32::try_from(sources.list.len()) else { continue };
-            if sources.index.contains_key(&key) {
-                continue;
-            }
-            sources.index.insert(key, number);
-            sources.list.push(SourceMeta {
-                node,
-                incarnation: table.incarnation,
-                table: table.digest,
-                is_integer: table
-                    .columns
-                    .iter()
-                    .map(|column| column.metric.storage() == Storage::Integer)
-                    .collect(),
-            });
+    pub(super) fn add(&mut self, table: &TableEntry) {
+        let Some(node) = table.node else { return };
+        let key = (node, table.incarnation, table.digest);
+        let Ok(number) = i32::try_from(self.list.len()) else { return };
+        if self.index.contains_key(&key) {
+            return;
         }
-        sources
+        self.index.insert(key, number);
+        self.list.push(SourceMeta {
+            node,
+            incarnation: table.incarnation,
+            table: table.digest,
+            is_integer: table
+                .columns
+                .iter()
+                .map(|column| column.metric.storage() == Storage::Integer)
+                .collect(),
+        });
     }
 
     fn width(&self, integer: bool) -> usize {

@@ -65,9 +65,20 @@ fn event(seq: u64) -> Entry {
 
 #[track_caller]
 fn check_round_trip(entries: &[Entry]) {
-    let bytes = Bytes::from(encode::encode(entries, storage(), Some(7)).unwrap());
+    let disk = Arc::new(SimDisk::new());
+    let meta = closed_segment(&disk, entries);
+    let encoded = from_lines::encode(disk.as_ref(), Path::new("/j"), &meta, storage()).unwrap();
+    let decoder = decode::Decoder::new(encoded.bytes).unwrap();
+    assert_eq!(decoder.storage(), storage());
+    assert_eq!(decoder.prev_valid_bytes(), Some(0));
     let mut back = Vec::new();
-    assert_eq!(decode::decode(bytes, &mut |entry| back.push(entry)).unwrap(), storage());
+    for number in 0..decoder.groups() {
+        back.extend(decoder.group(number).unwrap());
+    }
+    let mut records = back.iter().skip_while(|(_, entry)| !matches!(entry, Entry::Record(_)));
+    assert!(records.all(|(_, entry)| matches!(entry, Entry::Record(_))), "records stand last");
+    back.sort_by_key(|(ordinal, _)| *ordinal);
+    let back: Vec<Entry> = back.into_iter().map(|(_, entry)| entry).collect();
     assert_eq!(back, entries);
 }
 
@@ -162,4 +173,39 @@ fn sealing_replaces_the_lines_and_every_flip_is_noticed() {
         read(disk.as_ref(), dir, 1, &mut |_| {}).unwrap_err();
         assert!(disk.flip(&path, at, 3));
     }
+}
+
+#[test]
+fn a_segment_is_cut_down_to_what_is_wanted() {
+    let disk = Arc::new(SimDisk::new());
+    let dir = Path::new("/j");
+    let (small, large) = (table(2), table(4));
+    let mut entries = vec![
+        Entry::Table(TableEntry::new(Some(node()), Incarnation(9), &small)),
+        Entry::Table(TableEntry::new(Some(node()), Incarnation(9), &large)),
+        event(5),
+    ];
+    for seq in 1..=20 {
+        entries.push(if seq <= 10 {
+            values(seq, &small, vec![Some(seq as f64), Some(0.5)])
+        } else {
+            values(seq, &large, vec![Some(seq as f64), None, None, Some(1.5)])
+        });
+    }
+    let meta = closed_segment(&disk, &entries);
+    let prepared = prepare(disk.as_ref(), dir, &meta, storage()).unwrap();
+    let meta = finish(disk.as_ref(), dir, &meta, &prepared).unwrap();
+    assert!(trim(disk.as_ref(), dir, &meta, &|_| true).unwrap().is_none(), "all is wanted");
+    let wanted = |entry: &Entry| matches!(entry, Entry::Record(r) if r.seq > 15);
+    let (prepared, left) = trim(disk.as_ref(), dir, &meta, &wanted).unwrap().unwrap();
+    let trimmed = finish(disk.as_ref(), dir, &SegmentMeta { ..left }, &prepared).unwrap();
+    assert_eq!(trimmed.records, 5);
+    assert_eq!((trimmed.first_time, trimmed.last_time), (Some(Micros(1_016)), Some(Micros(1_020))));
+    assert!(trimmed.bytes < meta.bytes);
+    let mut back = Vec::new();
+    read_known(disk.as_ref(), dir, &trimmed, &mut |entry| back.push(entry)).unwrap();
+    let mut expected = vec![entries[1].clone()];
+    expected.extend(entries.iter().skip(18).cloned());
+    assert_eq!(back, expected, "the table of what is left stays, the other goes");
+    assert_eq!(find(disk.as_ref(), dir, 1).unwrap().len(), 1, "the larger file is gone");
 }

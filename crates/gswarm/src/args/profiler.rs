@@ -23,6 +23,8 @@ pub(crate) enum ProfilerCommand {
     Recover(RecoverArgs),
     /// Fetch a session's file from the host
     Export(ExportArgs),
+    /// Delete a stopped session, so that retention may take what it kept
+    Delete(DeleteArgs),
     /// Cut a session out of the past
     Capture(CaptureArgs),
     /// Read the latest values
@@ -97,6 +99,15 @@ pub(crate) struct SessionKey {
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct StopArgs {
+    #[command(flatten)]
+    pub(crate) key: SessionKey,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+#[command(after_help = "\
+The exported file stays where it is. What only this session kept of the recording is removed once it
+is older than the host keeps.")]
+pub(crate) struct DeleteArgs {
     #[command(flatten)]
     pub(crate) key: SessionKey,
 }

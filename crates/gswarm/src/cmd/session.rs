@@ -47,6 +47,22 @@ pub(super) async fn stop(context: &Context, key: &SessionKey) -> anyhow::Result<
     }
 }
 
+pub(super) async fn delete(context: &Context, key: &SessionKey) -> anyhow::Result<()> {
+    let Some(key) = session_key(key)? else {
+        return Err(Fault::invalid("which session is to be deleted?")
+            .hint("say --name NAME or --session-id ID; `gswarm profiler sessions` lists them")
+            .into());
+    };
+    let body = context.client()?.delete_session(&key).await?;
+    context.output.show(&body, |session| {
+        let page = Page::default().line(format!("session `{}` deleted", session.name));
+        match &session.output_file {
+            Some(file) => page.line(format!("its file stays: {file}")),
+            None => page,
+        }
+    })
+}
+
 pub(super) async fn capture(context: &Context, args: CaptureArgs) -> anyhow::Result<()> {
     let now = SystemClock.wall();
     let from = parse_moment(&args.from, now)?;

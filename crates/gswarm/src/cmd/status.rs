@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use gswarm_api::body::{HealthBody, HealthStatus, RetentionBody, StatusBody};
+use gswarm_api::body::{HealthBody, HealthStatus, RetentionBody, RetentionSegment, StatusBody};
 use gswarm_api::timestamp::parse_rfc3339;
 use gswarm_api::{ClientError, ErrorCode, Target};
 use serde::Serialize;
@@ -212,11 +212,21 @@ fn retention_page(body: &RetentionBody) -> Page {
         units::bytes(body.budget_bytes),
         units::bytes(body.pinned_bytes)
     ));
-    if body.remove.is_empty() {
-        return page.line("nothing would be removed now");
+    let page = match body.remove.as_slice() {
+        [] => page.line("nothing would be removed now"),
+        segments => page.line("would be removed now:").table(segments_table(segments)),
+    };
+    match body.trim.as_slice() {
+        [] => page,
+        segments => page
+            .line("would be cut down to what sessions keep of them:")
+            .table(segments_table(segments)),
     }
+}
+
+fn segments_table(segments: &[RetentionSegment]) -> Table {
     let mut table = Table::new(["SEGMENT>", "SIZE>", "FROM", "TO", "WHY"]);
-    for segment in &body.remove {
+    for segment in segments {
         table.row([
             segment.segment.to_string(),
             units::bytes(segment.bytes),
@@ -225,5 +235,5 @@ fn retention_page(body: &RetentionBody) -> Page {
             segment.reason.clone(),
         ]);
     }
-    page.line("would be removed now:").table(table)
+    table
 }

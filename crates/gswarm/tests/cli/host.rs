@@ -386,5 +386,12 @@ pub(crate) fn retention() -> RetentionBody {
             last: Some(text("2026-11-14T04:10:00.000000Z")),
             reason: text("over budget"),
         }],
+        trim: vec![RetentionSegment {
+            segment: 6,
+            bytes: 61_000_000,
+            first: Some(text("2026-11-14T03:50:00.000000Z")),
+            last: Some(text("2026-11-14T04:00:00.000000Z")),
+            reason: text("expired"),
+        }],
     }
 }

@@ -53,6 +53,9 @@ fn segment(disk: &SimDisk, catalog: &Catalog, number: u64) -> Option<Vec<Entry>>
     let lease = catalog.lease(|meta| meta.number == number).pop()?;
     let mut entries = Vec::new();
     reader.visit(lease.meta(), &mut |entry| entries.push(entry)).ok()?;
+    if lease.meta().state == SegmentState::Sealed {
+        entries = sealed::in_order(reader.disk().as_ref(), Path::new(DIR), lease.meta());
+    }
     // A table may be written again in front of lines that are.
     entries.retain(|entry| !matches!(entry, Entry::Table(_)));
     Some(entries)

@@ -9,7 +9,7 @@ use gswarm_types::{Body, Incarnation, Micros, NodeId, Record, SessionId, Session
 
 use crate::catalog::{Catalog, SegmentState};
 use crate::disk::{Disk, SimDisk};
-use crate::entry::Entry;
+use crate::entry::{Entry, StoredRecord};
 use crate::fixture::{self, Tables};
 use crate::journal::{Journal, JournalConfig, OpenError, Recovered, table_key};
 use crate::reader::Reader;
@@ -186,7 +186,7 @@ impl World {
             1 => {
                 let mut spec = fixture::session(kind % 2, time, None);
                 spec.revision = u32::try_from(self.entries).unwrap();
-                return Entry::Session(spec);
+                return Entry::Session(Box::new(spec));
             },
             _ => {},
         }
@@ -291,7 +291,8 @@ impl World {
     }
 
     /// Takes in what recovery found of a batch that was never answered.
-    fn adopt(&mut self, recovered: Recovered) {
+    fn adopt(&mut self, mut recovered: Recovered) {
+        self.save_the_unsaved(&mut recovered);
         let found = entries(&self.disk, recovered.journal.catalog());
         let maybe = std::mem::take(&mut self.failed);
         assert!(found.len() >= self.acked.len(), "{} of {}", found.len(), self.acked.len());
@@ -305,6 +306,29 @@ impl World {
         assert_eq!(recovered.sessions, sessions(&found), "sessions");
         self.journal = Some(recovered.journal);
         self.check();
+    }
+
+    /// On a full disk the end of the last segment may have to wait; nothing of it counts until then.
+    fn save_the_unsaved(&mut self, recovered: &mut Recovered) {
+        let unsaved = std::mem::take(&mut recovered.unsaved);
+        if unsaved.entries.is_empty() {
+            return;
+        }
+        let found = entries(&self.disk, recovered.journal.catalog());
+        assert_eq!(stored(&recovered.intake), records(&found), "unsaved records do not count");
+        let is_held = |entry| found.contains(entry) || unsaved.entries.contains(entry);
+        assert!(self.acked.iter().all(is_held), "nothing is gone");
+        self.disk.set_space_left(None);
+        self.disk.set_sync_fails(false);
+        self.disk.fail_once_at(u64::MAX);
+        for entry in &unsaved.entries {
+            let Entry::Record(stored) = entry.clone() else { continue };
+            let StoredRecord { node, time, crc, incarnation, seq, mono, wall, body, .. } = stored;
+            let record = Record { incarnation, seq, mono, wall, body };
+            recovered.intake.admit_again(node, &record, crc, time);
+        }
+        recovered.journal.commit(&unsaved.entries, &Tables(unsaved.tables)).unwrap();
+        recovered.intake.commit();
     }
 
     /// The journal holds exactly what was acknowledged, and knows it.
@@ -327,6 +351,7 @@ pub(super) fn entries(disk: &SimDisk, catalog: &Catalog) -> Vec<Entry> {
     for lease in catalog.lease(|_| true) {
         let mut tables = HashSet::new();
         let number = lease.meta().number;
+        let mut here = Vec::new();
         let visited = reader.visit(lease.meta(), &mut |entry| match entry {
             Entry::Table(table) => {
                 tables.insert((table.node.unwrap(), table.incarnation, table.digest));
@@ -334,11 +359,20 @@ pub(super) fn entries(disk: &SimDisk, catalog: &Catalog) -> Vec<Entry> {
             Entry::Record(record) => {
                 let key = table_key(&record);
                 assert!(key.is_none_or(|key| tables.contains(&key)), "table before values");
-                found.push(Entry::Record(record));
+                here.push(Entry::Record(record));
             },
-            other => found.push(other),
+            other => here.push(other),
         });
         visited.unwrap_or_else(|error| panic!("segment {number}: {error:?}"));
+        if lease.meta().state == SegmentState::Sealed {
+            // Shown by incarnation; the ordinals tell the order in which they came.
+            let all = sealed::in_order(reader.disk().as_ref(), Path::new(DIR), lease.meta());
+            let in_order: Vec<Entry> =
+                all.into_iter().filter(|entry| !matches!(entry, Entry::Table(_))).collect();
+            assert!(here.iter().all(|entry| in_order.contains(entry)), "segment {number}");
+            here = in_order;
+        }
+        found.extend(here);
     }
     found
 }
@@ -366,7 +400,7 @@ fn stored(intake: &Intake) -> BTreeSet<(NodeId, Incarnation, u64)> {
 
 fn sessions(entries: &[Entry]) -> BTreeMap<SessionId, SessionSpec> {
     let specs = entries.iter().filter_map(|entry| match entry {
-        Entry::Session(spec) => Some((spec.id, spec.clone())),
+        Entry::Session(spec) => Some((spec.id, (**spec).clone())),
         _ => None,
     });
     specs.collect()
