@@ -13,6 +13,7 @@ use gswarm_api::body::{
 use gswarm_api::{ErrorCode, Failure, timestamp};
 use gswarm_store::export::{self, ExportFormat, ExportInput};
 use gswarm_store::reader::Reader;
+use gswarm_types::{SessionId, SessionName};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,6 +23,7 @@ use crate::clock::HostTime;
 use crate::live::{Happening, Live};
 use crate::recorder::{Call, Ingest, Snapshot, StreamId};
 
+mod file;
 mod series;
 
 pub(crate) use series::SeriesRequest;
@@ -127,6 +129,7 @@ impl Handle {
 
     pub async fn session(&self, caller: &Caller, key: String) -> Result<SessionBody, Failure> {
         need(caller, Role::Viewer)?;
+        check_key(&key)?;
         self.ask(|reply| Call::Session(key, reply)).await?
     }
 
@@ -147,7 +150,8 @@ impl Handle {
     ) -> Result<StoppedBody, Failure> {
         need(caller, Role::Operator)?;
         let caller = caller.clone();
-        self.ask(|reply| Call::Capture(Box::new(request), caller, reply)).await?
+        let stopped = self.ask(|reply| Call::Capture(Box::new(request), caller, reply)).await??;
+        self.look_for_file(None, stopped).await
     }
 
     /// The same request again gives the result of what it stopped.
@@ -158,7 +162,22 @@ impl Handle {
         request: Option<String>,
     ) -> Result<StoppedBody, Failure> {
         need(caller, Role::Operator)?;
-        self.ask(|reply| Call::Stop(key, request, reply)).await?
+        check_key(&key)?;
+        let asked = key.clone();
+        let stopped = self.ask(|reply| Call::Stop(asked, request, reply)).await??;
+        self.look_for_file(Some(key), stopped).await
+    }
+
+    /// Repeated requests are answered from the book; the disk may have changed since.
+    async fn look_for_file(
+        &self,
+        key: Option<String>,
+        stopped: StoppedBody,
+    ) -> Result<StoppedBody, Failure> {
+        let disk = self.inner.reader.disk().clone();
+        let look = move || file::look_for(disk.as_ref(), key.as_deref(), stopped);
+        let looked = tokio::task::spawn_blocking(look).await;
+        looked.map_err(|_| Failure::internal("the look for the file ended badly"))
     }
 
     pub async fn stop_all(
@@ -177,6 +196,7 @@ impl Handle {
         key: String,
     ) -> Result<SessionBody, Failure> {
         need(caller, Role::Operator)?;
+        check_key(&key)?;
         self.ask(|reply| Call::Delete(key, reply)).await?
     }
 
@@ -223,6 +243,7 @@ impl Handle {
         format: ExportFormat,
     ) -> Result<ExportStream, Failure> {
         need(caller, Role::Viewer)?;
+        check_key(&key)?;
         let reader = self.inner.reader.clone();
         let input = self.export_input(key).await?;
         let (sender, pieces) = mpsc::channel(EXPORT_PIECES_MAX);
@@ -314,6 +335,14 @@ fn need(caller: &Caller, role: Role) -> Result<(), Failure> {
         let message = format!("`{}` may not do this", caller.principal);
         Err(Failure::new(ErrorCode::PermissionDenied, message))
     }
+}
+
+/// What can be neither a name nor an id is a mistake of the caller; nothing needs to be looked up.
+fn check_key(key: &str) -> Result<(), Failure> {
+    if key.parse::<SessionId>().is_ok() {
+        return Ok(());
+    }
+    SessionName::new(key).map(|_| ()).map_err(|error| Failure::invalid(error.to_string()))
 }
 
 /// From a blocking writer to an async reader, with a limit in between.

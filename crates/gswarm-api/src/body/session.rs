@@ -123,7 +123,7 @@ pub struct SessionsBody {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StoppedBody {
     pub session: SessionBody,
-    /// Why no file was written, with the command that writes one.
+    /// Why there is no file, or no longer one, with the command that writes one.
     pub export_note: Option<String>,
 }
 

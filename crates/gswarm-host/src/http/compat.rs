@@ -384,11 +384,16 @@ pub(crate) async fn stop(
     };
     let names: Vec<String> =
         stopped.iter().map(|body| format!("`{}`", body.session.name)).collect();
-    let message = if names.is_empty() {
+    let mut message = if names.is_empty() {
         "no session was running".to_owned()
     } else {
         format!("stopped {}", names.join(", "))
     };
+    // The old body has no other place that says why there is no file.
+    for note in stopped.iter().filter_map(|body| body.export_note.as_deref()) {
+        message.push_str("; ");
+        message.push_str(note);
+    }
     let files: Vec<String> =
         stopped.iter().filter_map(|body| body.session.output_file.clone()).collect();
     Ok(OldOutcome {

@@ -167,4 +167,14 @@ fn every_shape_of_export() {
     }
     let said = site.run("gswarm profiler analyze --data run1.json").worked();
     assert!(said.contains("node2:7:"), "{said}");
+
+    // Whoever moves the file is not sent to where it was.
+    let stop = "gswarm profiler stop --name run1";
+    assert!(site.run(stop).worked().ends_with("/run1.json\n"));
+    fs::rename(site.work().join("run1.json"), site.work().join("moved.json")).unwrap();
+    let said = site.run(stop).worked();
+    let again = "gswarm profiler export --name run1 -o run1.json";
+    let note = format!("file no longer there: export it again with `{again}`");
+    assert_eq!(said.lines().last(), Some(&*note));
+    site.run(again).worked();
 }
