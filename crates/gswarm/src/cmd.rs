@@ -32,9 +32,11 @@ use crate::fault;
 use crate::output::{Output, Page, remark};
 use crate::paths::Home;
 use crate::process::background;
+use crate::tool::Tool;
 
 /// Runs `gswarm`.
 pub fn main_gswarm() -> ExitCode {
+    Tool::Gswarm.speak();
     match Cli::try_parse() {
         Ok(cli) => finish(run(cli)),
         Err(error) => usage(&error),
@@ -43,6 +45,7 @@ pub fn main_gswarm() -> ExitCode {
 
 /// Runs `gsprof`.
 pub fn main_gsprof() -> ExitCode {
+    Tool::Gsprof.speak();
     match Gsprof::try_parse() {
         Ok(cli) => finish(gsprof::run(cli)),
         Err(error) => usage(&error),
@@ -63,13 +66,6 @@ struct Context {
     /// Started by `--background`.
     detached: bool,
     tool: Tool,
-}
-
-/// Whose words hints use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tool {
-    Gswarm,
-    Gsprof,
 }
 
 /// What a command does about a wrong configuration.

@@ -13,6 +13,7 @@ mod logs;
 mod clock;
 mod output;
 mod units;
+mod tool;
 mod fault;
 
 pub use cmd::{main_gsprof, main_gswarm};

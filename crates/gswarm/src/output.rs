@@ -11,6 +11,8 @@ use serde::Serialize;
 pub(crate) use progress::Progress;
 pub(crate) use table::{Table, Tone};
 
+use crate::tool::spelled;
+
 /// Where answers go: data to standard output, everything else to standard error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
@@ -65,7 +67,7 @@ impl Output {
 /// A remark for people, on standard error.
 pub(crate) fn remark(text: &str) {
     // Nobody is left to tell when standard error is gone.
-    let _gone = writeln!(io::stderr().lock(), "{text}");
+    let _gone = writeln!(io::stderr().lock(), "{}", spelled(text));
 }
 
 /// Something to read from top to bottom: lines and tables.
@@ -122,7 +124,7 @@ impl Page {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Line(line) => text.push_str(line),
+                Part::Line(line) => text.push_str(&spelled(line)),
                 Part::Table(table) => text.push_str(&table.text(colour)),
             }
             text.push('\n');

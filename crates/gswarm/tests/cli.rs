@@ -270,6 +270,7 @@ fn sessions() {
     let host = FakeHost::start([
         ("POST /api/v1/sessions", Answer::json(&open)),
         ("POST /api/v1/sessions/run1/stop", Answer::json(&host::stopped("run1"))),
+        ("POST /api/v1/sessions/gone/stop", Answer::json(&host::gone("gone"))),
         ("POST /api/v1/sessions/other/stop", missing),
         ("POST /api/v1/sessions/stop", Answer::json(&host::stop_all())),
         ("POST /api/v1/sessions/capture", taken),
@@ -282,7 +283,11 @@ fn sessions() {
             "gswarm profiler start --name run1 --since 5m",
             "gsprof profile --name run1",
             "gswarm profiler stop --name run1",
+            "gswarm profiler stop --name gone",
+            "gsprof stop --name gone",
+            "gsprof stop --name gone --json",
             "gswarm profiler stop --name other",
+            "gsprof stop --name other",
             "gsprof http-stop",
             "gswarm profiler capture --from 10m --name run1",
             "gswarm profiler enable-bandwidth",
@@ -367,6 +372,8 @@ fn check_start(user: &User, holder: &FakeHost, part: &str) {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(6), "{text}");
     assert!(text.contains(&format!("port {port} {part}")), "{text}");
+    // `gsprof` does not have the third port, nor the commands of `gswarm`.
+    assert!(text.contains("--port and --http-port") && !text.contains("`gswarm "), "{text}");
 }
 
 #[test]

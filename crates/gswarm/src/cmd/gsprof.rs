@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use super::{Context, SettingsUse, Tool, analyze, brief, client, done, host, recover, session};
+use super::{Context, SettingsUse, analyze, brief, client, done, host, recover, session};
 use crate::args::gsprof::{Gsprof, GsprofCommand};
 use crate::output::Page;
+use crate::tool::Tool;
 
 pub(super) fn run(cli: Gsprof) -> anyhow::Result<ExitCode> {
     let Gsprof { common, command } = cli;

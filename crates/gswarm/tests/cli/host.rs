@@ -370,6 +370,15 @@ pub(crate) fn stopped(name: &str) -> StoppedBody {
     StoppedBody { session: session(name), export_note: None }
 }
 
+/// A session whose file somebody deleted.
+pub(crate) fn gone(name: &str) -> StoppedBody {
+    let again = format!("`gswarm profiler export --name {name} -o {name}.json`");
+    StoppedBody {
+        session: SessionBody { output_file: None, ..session(name) },
+        export_note: Some(format!("file no longer there: export it again with {again}")),
+    }
+}
+
 pub(crate) fn stop_all() -> StopBody {
     StopBody { stopped: vec![stopped("full_training"), stopped("run1")] }
 }

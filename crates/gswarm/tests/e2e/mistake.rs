@@ -28,7 +28,11 @@ fn sessions_that_cannot_be() {
     }
     for (line, code, part) in [
         ("gswarm profiler stop --name three", 5, "no session is called `three`"),
-        ("gsprof http-stop localhost:8090 --name three", 5, "no session is called `three`"),
+        (
+            "gsprof http-stop localhost:8090 --name three",
+            5,
+            "`three`: `gsprof recover --list` lists",
+        ),
         ("gswarm profiler export --name three -o a.json", 5, "no session is called `three`"),
         ("gswarm profiler recover --export --name three", 5, "there is no session `three`"),
         ("gswarm profiler start --name one", 6, "`one`"),
