@@ -66,8 +66,11 @@ pub(super) fn machines<'a>(rows: impl Iterator<Item = (&'a str, &'a DeviceBody)>
     table.without_empty_columns()
 }
 
-/// `8 x NVIDIA H100, 1 x NVIDIA L4`.
+/// `8 x NVIDIA H100, 1 x NVIDIA L4`; absent until the first values said what there is.
 pub(super) fn census(devices: &[DeviceBody]) -> String {
+    if devices.is_empty() {
+        return units::ABSENT.to_owned();
+    }
     let mut kinds: Vec<(String, u32)> = Vec::new();
     for device in devices.iter().filter(|device| device.scope == "gpu") {
         let name = labelled(device);
@@ -88,5 +91,30 @@ fn labelled(device: &DeviceBody) -> String {
         format!("{} (simulated)", device.name)
     } else {
         device.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(scope: &str, name: &str, simulated: bool) -> DeviceBody {
+        DeviceBody {
+            id: name.to_owned(),
+            scope: scope.to_owned(),
+            index: 0,
+            name: name.to_owned(),
+            simulated,
+            values: std::collections::BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn none_is_said_only_when_it_is_known() {
+        assert_eq!(census(&[]), "-");
+        let machine = device("node", "node1", false);
+        assert_eq!(census(std::slice::from_ref(&machine)), "none");
+        let gpus = [device("gpu", "H100", true), machine, device("gpu", "H100", true)];
+        assert_eq!(census(&gpus), "2 x H100 (simulated)");
     }
 }
