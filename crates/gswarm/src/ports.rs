@@ -38,7 +38,7 @@ pub(crate) async fn require_free(listen: IpAddr, ports: &[u16]) -> anyhow::Resul
         match TcpListener::bind(address) {
             Ok(_) => {},
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                return Err(taken(port, &holder(listen, port).await).into());
+                return Err(taken(listen, port, &holder(listen, port).await).into());
             },
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 let message = format!("this machine has no address {listen} to listen on");
@@ -54,26 +54,27 @@ pub(crate) async fn require_free(listen: IpAddr, ports: &[u16]) -> anyhow::Resul
 
 /// Finds out who has a port of this machine.
 pub(crate) async fn holder(listen: IpAddr, port: u16) -> Holder {
-    let owner = owner(port);
+    let owner = owner(listen, port);
     if owner.is_none() && TcpListener::bind(SocketAddr::new(listen, port)).is_ok() {
         return Holder::Nobody;
     }
-    let host = if listen.is_unspecified() { loopback(listen) } else { listen };
-    let client = Client::new(Target::new(host.to_string(), port));
+    let client = Client::new(Target::new(reachable(listen).to_string(), port));
     match tokio::time::timeout(ASK_TIMEOUT, client.health()).await {
         Ok(Ok(health)) => Holder::Gswarm { owner, version: health.version },
         _ => Holder::Other { owner },
     }
 }
 
-const fn loopback(listen: IpAddr) -> IpAddr {
+/// The address at which this machine reaches such a listener.
+const fn reachable(listen: IpAddr) -> IpAddr {
     match listen {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        IpAddr::V4(address) if address.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(address) if address.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        address => address,
     }
 }
 
-fn taken(port: u16, holder: &Holder) -> Fault {
+fn taken(listen: IpAddr, port: u16, holder: &Holder) -> Fault {
     match holder {
         Holder::Gswarm { owner, version } => {
             let who =
@@ -82,8 +83,9 @@ fn taken(port: u16, holder: &Holder) -> Fault {
                 "port {port} is in use by a gswarm host, version {version}{who}"
             ))
             .hint(format!(
-                "use it with `gswarm status --host 127.0.0.1:{port}`, stop it with `gswarm host \
-                     stop`, or start another with --port, --http-port and --model-port"
+                "use it with `gswarm status --host {}`, stop it with `gswarm host stop`, or start \
+                 another with --port, --http-port and --model-port",
+                SocketAddr::new(reachable(listen), port)
             ))
         },
         Holder::Other { owner: Some(owner) } => Fault::conflict(format!(
@@ -100,12 +102,12 @@ fn taken(port: u16, holder: &Holder) -> Fault {
     }
 }
 
-/// The process that listens on a port, where we may see it.
-pub(crate) fn owner(port: u16) -> Option<Owner> {
+/// The process whose listener is in the way of `listen`, where we may see it.
+pub(crate) fn owner(listen: IpAddr, port: u16) -> Option<Owner> {
     let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|table| listening_inodes(&table, port))
+        .flat_map(|table| listening_inodes(&table, listen, port))
         .collect();
     if inodes.is_empty() {
         return None;
@@ -117,19 +119,47 @@ pub(crate) fn owner(port: u16) -> Option<Owner> {
     })
 }
 
-fn listening_inodes(table: &str, port: u16) -> Vec<String> {
-    let is_listener = |fields: &[&str]| {
-        let local_port = fields.get(1).and_then(|local| local.rsplit(':').next());
-        let local_port = local_port.and_then(|text| u16::from_str_radix(text, 16).ok());
-        local_port == Some(port) && fields.get(3) == Some(&LISTENING)
+fn listening_inodes(table: &str, listen: IpAddr, port: u16) -> Vec<String> {
+    let is_in_the_way = |fields: &[&str]| {
+        let local = fields.get(1).and_then(|local| local_address(local));
+        fields.get(3) == Some(&LISTENING)
+            && local.is_some_and(|local| local.port() == port && collides(local.ip(), listen))
     };
     table
         .lines()
         .skip(1)
         .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
-        .filter(|fields| is_listener(fields))
+        .filter(|fields| is_in_the_way(fields))
         .filter_map(|fields| fields.get(9).map(|inode| (*inode).to_owned()))
         .collect()
+}
+
+/// `0100007F:1F9A`: the address as the machine holds its 32-bit words, then the port.
+fn local_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::to_ne_bytes);
+    let address = match address.len() {
+        8 => IpAddr::from(word(address)?),
+        32 => {
+            let mut octets = [0; 16];
+            for (place, octets) in octets.chunks_exact_mut(4).enumerate() {
+                octets.copy_from_slice(&word(address.get(place * 8..place * 8 + 8)?)?);
+            }
+            IpAddr::from(octets)
+        },
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, port))
+}
+
+/// True when two listeners cannot have these addresses at the same port.
+fn collides(one: IpAddr, other: IpAddr) -> bool {
+    let (one, other) = (one.to_canonical(), other.to_canonical());
+    // `::` takes the port of IPv4 too, unless it was told not to, which the table does not say.
+    let covers =
+        |a: IpAddr, b: IpAddr| a.is_unspecified() && (a.is_ipv6() || a.is_ipv4() == b.is_ipv4());
+    one == other || covers(one, other) || covers(other, one)
 }
 
 fn holds(process: &Path, wanted: &[String]) -> bool {
@@ -147,22 +177,47 @@ fn program(process: &Path) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn listeners_are_found_in_the_kernel_table() {
+    #[track_caller]
+    fn check_found(listen: &str, port: u16, expected: &[&str]) {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
             0: 0100007F:1F9A 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 55 1 0 100 0 0 10 0\n\
-            1: 0100007F:1F9A 0100007F:8000 01 00000000:00000000 00:00000000 00000000     0        0 56 1 0 100 0 0 10 0\n";
-        assert_eq!(listening_inodes(table, 8090), ["55"]);
-        assert_eq!(listening_inodes(table, 8091), Vec::<String>::new());
+            1: 0100007F:1F9A 0100007F:8000 01 00000000:00000000 00:00000000 00000000     0        0 56 1 0 100 0 0 10 0\n\
+            2: 0200007F:1F9A 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 57 1 0 100 0 0 10 0\n\
+            3: 00000000:1F9B 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 58 1 0 100 0 0 10 0\n\
+            4: 00000000000000000000000001000000:1F9A 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 59 1 0 100 0 0 10 0\n\
+            5: 00000000000000000000000000000000:1F9C 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 60 1 0 100 0 0 10 0\n";
+        // The kernel prints words as the machine holds them; these lines are little-endian.
+        if cfg!(target_endian = "little") {
+            assert_eq!(listening_inodes(table, listen.parse().unwrap(), port), expected);
+        }
+    }
+
+    #[test]
+    fn listeners_that_are_in_the_way_are_found_in_the_kernel_table() {
+        check_found("127.0.0.1", 8090, &["55"]);
+        check_found("127.0.0.2", 8090, &["57"]);
+        check_found("127.0.0.3", 8090, &[]);
+        check_found("0.0.0.0", 8090, &["55", "57"]);
+        check_found("::1", 8090, &["59"]);
+        check_found("::", 8090, &["55", "57", "59"]);
+        check_found("127.0.0.1", 8091, &["58"]);
+        check_found("::1", 8091, &[]);
+        check_found("127.0.0.1", 8092, &["60"]);
+        check_found("127.0.0.1", 8093, &[]);
     }
 
     #[tokio::test]
     async fn a_taken_port_names_its_owner() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(owner(port).map(|owner| owner.pid), Some(std::process::id()));
+        let pid = |listen: [u8; 4]| owner(listen.into(), port).map(|owner| owner.pid);
+        assert_eq!(pid([127, 0, 0, 1]), Some(std::process::id()));
+        // Who has it on another address is not to blame.
+        assert_eq!(pid([127, 0, 0, 2]), None);
+        require_free([127, 0, 0, 2].into(), &[port]).await.unwrap();
         let owner = Owner { pid: 7, program: "nginx".to_owned() };
-        let fault = taken(port, &Holder::Other { owner: Some(owner) });
+        let listen = Ipv4Addr::LOCALHOST.into();
+        let fault = taken(listen, port, &Holder::Other { owner: Some(owner) });
         assert_eq!(fault.to_string(), format!("port {port} is in use by `nginx` (pid 7)"));
         drop(listener);
         require_free(Ipv4Addr::LOCALHOST.into(), &[port, 0]).await.unwrap();

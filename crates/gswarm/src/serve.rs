@@ -101,7 +101,8 @@ struct RunningHost {
 
 impl RunningHost {
     async fn start(plan: &HostPlan) -> anyhow::Result<Self> {
-        let lock = DirLock::acquire(&plan.data_dir).map_err(locked)?;
+        // Before the lock, which makes the data directory: a port that was taken meanwhile leaves
+        // nothing behind. Who connects already waits for `serve`.
         let mut acceptors = Vec::with_capacity(plan.ports.len());
         let mut addresses = Vec::with_capacity(plan.ports.len());
         for port in &plan.ports {
@@ -112,6 +113,7 @@ impl RunningHost {
             addresses.push(listener.local_addr()?);
             acceptors.push(TcpAcceptor::new(listener));
         }
+        let lock = DirLock::acquire(&plan.data_dir).map_err(locked)?;
         let shown = addresses.iter().map(ToString::to_string).collect();
         let host = Host::start(host_config(plan, shown)?, parts()).await.map_err(unstartable)?;
         for acceptor in acceptors {

@@ -51,7 +51,8 @@ pub(super) fn open_log(context: &Context, log: &LogPlan) -> anyhow::Result<crate
     Ok(guard)
 }
 
-/// Says clearly, before anything is touched, why a host cannot start.
+/// Says clearly, before anything is touched, why a host cannot start. The data directory is made
+/// last: an empty one would look like a recording without sessions.
 pub(super) fn ready_to_start(plan: &HostPlan) -> anyhow::Result<()> {
     if let Some(run) = RunFile::alive(&plan.data_dir) {
         let message = format!(
@@ -64,14 +65,15 @@ pub(super) fn ready_to_start(plan: &HostPlan) -> anyhow::Result<()> {
             .hint("use it with `gswarm status`, stop it with `gswarm host stop`, or choose another --data-dir");
         return Err(fault.into());
     }
-    for directory in [&plan.data_dir, &plan.output_dir] {
+    brief(ports::require_free(plan.listen, &plan.ports))?;
+    for directory in [&plan.output_dir, &plan.data_dir] {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory `{}`", directory.display()))?;
         rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)
             .map_err(std::io::Error::from)
             .with_context(|| format!("cannot write to `{}`", directory.display()))?;
     }
-    brief(ports::require_free(plan.listen, &plan.ports))
+    Ok(())
 }
 
 /// `--host` names a host to talk to; a host that starts has an address to listen on.

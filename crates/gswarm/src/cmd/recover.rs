@@ -1,7 +1,7 @@
 //! `recover`: sessions after a crash, from the host or from its data directory.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use gswarm_api::body::{SessionBody, SessionsBody};
@@ -59,23 +59,22 @@ async fn find(context: &Context, args: &RecoverArgs) -> anyhow::Result<(Source, 
 }
 
 fn offline_directory(context: &Context, args: &RecoverArgs) -> anyhow::Result<PathBuf> {
-    if let Some(directory) = &args.data_dir {
-        return Ok(directory.clone());
+    let candidates = match &args.data_dir {
+        Some(directory) => vec![directory.clone()],
+        None => vec![
+            data_dir(None, false, &context.settings, &context.home)?,
+            data_dir(None, true, &context.settings, &context.home)?,
+        ],
+    };
+    // Opening a directory that is not there would make it, and find nothing in it.
+    let exists = |path: &&PathBuf| path.try_exists().unwrap_or(false);
+    if let Some(found) = candidates.iter().find(exists) {
+        return Ok(found.clone());
     }
-    let real = data_dir(None, false, &context.settings, &context.home)?;
-    let simulated = data_dir(None, true, &context.settings, &context.home)?;
-    let exists = |path: &Path| path.try_exists().unwrap_or(false);
-    match (exists(&real), exists(&simulated)) {
-        (true, _) => Ok(real),
-        (false, true) => Ok(simulated),
-        (false, false) => {
-            let message =
-                format!("no host answers and there is no recording in `{}`", real.display());
-            Err(Fault::not_found(message)
-                .hint("name its directory with --data-dir, or a running host with --host ADDR")
-                .into())
-        },
-    }
+    let first = candidates.first().map(|path| path.display().to_string()).unwrap_or_default();
+    Err(Fault::not_found(format!("no host answers and there is no recording in `{first}`"))
+        .hint("name its directory with --data-dir, or a running host with --host ADDR")
+        .into())
 }
 
 /// The session of this id, or the newest of this name.

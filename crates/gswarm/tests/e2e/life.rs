@@ -104,6 +104,8 @@ fn a_port_in_use_names_its_owner() {
     let line = "gswarm host start --port 8091 --single-port --data-dir other";
     let said = site.run(line).failed(6, &format!("port {} is in use by `", site.http_port()));
     assert!(said.contains(&format!("(pid {})", std::process::id())), "{said}");
+    // Whoever could not start leaves no directory that looks like a recording.
+    assert!(site.files().is_empty(), "{:?}", site.files());
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn processes_that_cannot_start() {
     fs::write(site.work().join("file"), "").unwrap();
     for (line, code, part) in [
         ("gswarm profiler recover --list", 5, "no host answers and there is no recording"),
+        ("gswarm profiler recover --list --data-dir missing", 5, "no recording in `missing`"),
         ("gswarm join localhost:8090 --devices tpu", 2, "unknown devices `tpu`"),
         ("gswarm join localhost:8090 --devices sim:0xh100", 2, "sim:0xh100"),
         ("gswarm join localhost:8090 --devices sim:8xh9000", 2, "h9000"),
@@ -82,6 +83,9 @@ fn processes_that_cannot_start() {
         site.run(line).failed(code, part);
     }
     assert_eq!(site.files(), ["file"]);
+    // A host that could not start recorded nothing, and nothing looks as if it had.
+    assert!(!site.data().try_exists().unwrap());
+    site.run("gswarm profiler recover --list").failed(5, "there is no recording");
 }
 
 #[test]
