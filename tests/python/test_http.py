@@ -6,7 +6,8 @@ import re
 import shlex
 import socket
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
+from xml.etree import ElementTree
 
 import pytest
 from cluster import eventually, request, strict_json
@@ -397,6 +398,16 @@ def test_the_root_is_a_greeting_for_scripts_and_a_page_for_browsers(sim_host):
     assert "<html" in text
     for asset in re.findall(r'(?:src|href)="(/assets/[^"]+)"', text):
         assert sim_host.get(asset).status == 200, asset
+
+
+def test_the_page_brings_its_icon_and_names_no_port(sim_host):
+    page = sim_host.get("/", headers={"Accept": "text/html"})
+    icon = re.search(r'<link rel="icon"[^>]* href="data:image/svg\+xml,([^"]+)"', page.body.decode())
+    assert ElementTree.fromstring(unquote(icon[1])).tag.endswith("svg")
+    assert "img-src 'self' data:" in page.headers["content-security-policy"]
+    # Whoever looks at it came in through a port that works, which need not be the usual one.
+    script = sim_host.get("/assets/app.js").body.decode()
+    assert "location.port" in script and "8090" not in script
 
 
 def test_every_answer_keeps_browsers_from_guessing(sim_host):

@@ -895,7 +895,9 @@ function buildEvent(event) {
 
 function begin() {
   const host = location.hostname;
-  write(byId('command'), `gswarm client connect ${host}:8090`);
+  // Agents connect to any port of the host, so to the one that served this page.
+  const port = location.port || (location.protocol === 'https:' ? 443 : 80);
+  write(byId('command'), `gswarm client connect ${host}:${port}`);
   write(byId('elsewhere'), `On another machine, write the address of this host instead of ${host}.`);
   byId('elsewhere').hidden = !/^(localhost|127\.|\[::1\])/.test(host);
   buildLegend();
