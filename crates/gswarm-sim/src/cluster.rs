@@ -9,7 +9,7 @@ use gswarm_device::{Devices, SimSpec};
 use gswarm_host::{Caller, Handle, Host, HostConfig, HostParts, RetentionConfig, Settings};
 use gswarm_node::{Agent, AgentConfig, AgentParts, AgentStatus, SpoolLimits};
 use gswarm_store::{Disk, SimDisk};
-use gswarm_types::{AllowSet, Micros, NodeId, NodeName};
+use gswarm_types::{AllowSet, Micros, NodeId, NodeName, Period};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -48,6 +48,8 @@ struct Machine {
     starts: u64,
     agent: Option<Agent>,
     limits: SpoolLimits,
+    /// `--freq` of the agent.
+    period: Option<Period>,
 }
 
 /// See the module.
@@ -184,6 +186,16 @@ impl Cluster {
         name: &str,
         limits: SpoolLimits,
     ) -> Result<usize, ClusterError> {
+        self.add_agent_every(name, limits, None).await
+    }
+
+    /// Adds a machine and starts its agent with a base rate of its own.
+    pub async fn add_agent_every(
+        &mut self,
+        name: &str,
+        limits: SpoolLimits,
+        period: Option<Period>,
+    ) -> Result<usize, ClusterError> {
         let number = self.machines.len();
         let ahead = i64::try_from(number).unwrap_or(0) + 1;
         let network = SimNetwork::new();
@@ -203,6 +215,7 @@ impl Cluster {
             starts: 0,
             agent: None,
             limits,
+            period,
         });
         self.start_agent(number).await?;
         Ok(number)
@@ -223,7 +236,7 @@ impl Cluster {
             machine_id: format!("machine-{number}"),
             boot_id: format!("boot-{number}-{}", machine.boot),
             version: "sim".to_owned(),
-            period: None,
+            period: machine.period,
             allow: AllowSet::default(),
             resilient: true,
             simulated: true,

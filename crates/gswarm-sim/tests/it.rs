@@ -6,11 +6,12 @@ mod upkeep;
 
 use std::time::Duration;
 
-use gswarm_api::body::{CaptureRequest, HealthStatus, NodeHealth, StartRequest};
+use gswarm_api::body::{CaptureRequest, HealthStatus, NodeHealth, SettingsChange, StartRequest};
 use gswarm_host::Caller;
 use gswarm_node::SpoolLimits;
 use gswarm_sim::{Cluster, Records};
 use gswarm_store::export::ExportFormat;
+use gswarm_types::Period;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -76,6 +77,51 @@ async fn the_rate_of_a_session_is_exact() {
         .map(|pair| pair[1].time.0 - pair[0].time.0)
         .collect();
     assert!(spacing.iter().all(|gap| *gap == 200_000), "{spacing:?}");
+}
+
+/// Cuts the last 24 to 4 seconds out: the values of each node and the steps between them.
+async fn rates(cluster: &Cluster, name: &str, expected: &[(&str, usize, i64)]) {
+    let request = CaptureRequest {
+        name: Some(name.to_owned()),
+        from: "24s".to_owned(),
+        to: Some("4s".to_owned()),
+        freq: None,
+        nodes: None,
+        gpus: None,
+        request_id: None,
+    };
+    cluster.handle().unwrap().capture(&local(), request).await.unwrap();
+    let records = cluster.records(name).await.unwrap();
+    for (node, count, step_us) in expected {
+        let values = records.records.iter().filter(|r| r.node == *node && r.is_values);
+        let times: Vec<i64> = values.map(|record| record.time.0).collect();
+        assert_eq!(times.len(), *count, "{name}: {node}");
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] == *step_us), "{name}: {times:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_keeps_its_own_rate_until_a_session_asks_for_more() {
+    let mut cluster = Cluster::new(10);
+    let handle = cluster.start_host().await.unwrap();
+    let own = Some(Period::from_millis(2_000).unwrap());
+    cluster.add_agent_every("own", SpoolLimits::default(), own).await.unwrap();
+    cluster.add_agent("plain", SpoolLimits::default()).await.unwrap();
+    let base = [("own", 10, 2_000_000), ("plain", 20, 1_000_000)];
+    seconds(30).await;
+    rates(&cluster, "before", &base).await;
+    let request = StartRequest { freq: Some(500), ..named("faster") };
+    handle.start_session(&local(), request).await.unwrap();
+    seconds(30).await;
+    rates(&cluster, "during", &[("own", 40, 500_000), ("plain", 40, 500_000)]).await;
+    handle.stop_session(&local(), "faster".to_owned()).await.unwrap();
+    seconds(30).await;
+    rates(&cluster, "after", &base).await;
+    // What the host says for everybody does not reach a node that has its own.
+    let change = SettingsChange { base_period_ms: Some(4_000), ..SettingsChange::default() };
+    handle.change_settings(&local(), change).await.unwrap();
+    seconds(30).await;
+    rates(&cluster, "changed", &[("own", 10, 2_000_000), ("plain", 5, 4_000_000)]).await;
 }
 
 #[tokio::test(start_paused = true)]
