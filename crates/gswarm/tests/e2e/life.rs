@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 
 use gswarm_api::body::NodeHealth;
 use serde_json::Value;
@@ -282,4 +283,80 @@ fn machines_of_one_name_coexist() {
     let _first = agent("one");
     let names: Vec<String> = site.connected(2).into_iter().map(|node| node.name).collect();
     assert_eq!(names, ["node1", "node1-2"]);
+}
+
+#[test]
+fn of_two_agents_with_one_identity_the_first_stays() {
+    let site = Site::simulated();
+    let _host = site.host(HOST);
+    let [own, copy] = ["own", "copy"].map(|name| site.root().join(name));
+    let agent = |state: &Path| site.agent(&format!("{JOIN} --state-dir {}", state.display()), 1);
+    let earlier = agent(&own);
+    site.connected(1);
+    earlier.interrupt(&site.runtime);
+    copy_directory(&own, &copy);
+    let mut first = agent(&own);
+    let id = site.connected(1)[0].node_id.clone();
+    site.run("gswarm profiler start --name both --freq 200").worked();
+
+    let mut second = agent(&copy);
+    let refusal = "asks to wait: another live agent already is `node1`";
+    site.until("the refusal", || second.log().contains(refusal).then_some(()));
+    let conflict = site.until("an event of it", || {
+        let events = site.ask(async |host| host.events(None).await).unwrap().events;
+        events.into_iter().find(|event| event.kind == "node_conflict")
+    });
+    assert_eq!(conflict.node.as_deref(), Some("node1"));
+    assert!(conflict.message.contains("`node1`"), "{}", conflict.message);
+    // The one that was there delivers on, as the one node that it is.
+    let frames = site.ask(async |host| host.session("both").await).unwrap().frame_count;
+    site.frames("both", frames + 5);
+    first.check_running();
+    second.check_running();
+    let nodes = site.connected(1);
+    assert_eq!((nodes.len(), &nodes[0].node_id), (1, &id));
+    assert!(!second.log().contains("connected to"), "{}", second.log());
+
+    // Once the first is gone, the second takes its place with all that it recorded meanwhile.
+    first.interrupt(&site.runtime);
+    site.until("its turn", || second.log().contains("connected to").then_some(()));
+    second.interrupt(&site.runtime);
+    site.run("gswarm profiler capture --from 5m --name all").worked();
+    site.run("gswarm profiler export --name all --format jsonl -o all.jsonl").worked();
+    let records = Records::read(&site.work().join("all.jsonl"));
+    records.check_whole();
+    assert_eq!(records.incarnations.len(), 3);
+    for rows in records.incarnations.values() {
+        assert_eq!(rows.last().map(|row| &*row.kind), Some("end"));
+    }
+}
+
+/// As somebody does who clones a machine.
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn only_an_open_host_is_called_insecure() {
+    let site = Site::simulated();
+    for (flags, insecure) in
+        [("", false), ("--insecure", false), ("--listen 0.0.0.0 --insecure", true)]
+    {
+        let host = site.host(&format!("{HOST} {flags}"));
+        let status = site.ask(async |host| host.status().await).unwrap();
+        assert_eq!(status.insecure, insecure, "{flags}");
+        let said = site.run("gswarm status").worked();
+        assert_eq!(said.contains("INSECURE: open to everyone"), insecure, "{said}");
+        site.until("its first words", || host.log().contains("next").then_some(()));
+        assert_eq!(host.log().contains("!! INSECURE"), insecure, "{}", host.log());
+        host.interrupt(&site.runtime);
+    }
 }
