@@ -46,10 +46,12 @@ pub(crate) struct ConnectArgs {
     /// More metrics to record, by name
     #[arg(short = 'e', long, value_name = "A,B")]
     pub(crate) extra_metrics: Option<String>,
-    /// For old scripts: bandwidth is always recorded, sessions decide what they show
+    /// Changes nothing, for old scripts: PCIe bandwidth is always recorded; this flag of the host or
+    /// of a session decides what files show
     #[arg(short = 'b', long)]
     pub(crate) enable_bandwidth: bool,
-    /// For old scripts: NVLink traffic is always recorded, sessions decide what they show
+    /// Changes nothing, for old scripts: NVLink traffic is always recorded; this flag of the host or
+    /// of a session decides what files show
     #[arg(long)]
     pub(crate) enable_nvlink: bool,
     /// What the host may do here besides observing: probe, models, data, run
