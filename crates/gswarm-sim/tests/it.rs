@@ -114,7 +114,7 @@ async fn an_agent_keeps_its_own_rate_until_a_session_asks_for_more() {
     handle.start_session(&local(), request).await.unwrap();
     seconds(30).await;
     rates(&cluster, "during", &[("own", 40, 500_000), ("plain", 40, 500_000)]).await;
-    handle.stop_session(&local(), "faster".to_owned()).await.unwrap();
+    handle.stop_session(&local(), "faster".to_owned(), None).await.unwrap();
     seconds(30).await;
     rates(&cluster, "after", &base).await;
     // What the host says for everybody does not reach a node that has its own.
