@@ -171,7 +171,7 @@ async fn a_segment_that_somebody_removed_is_named() {
 async fn an_unreadable_session_holds_everything_until_the_disk_is_nearly_full() {
     let mut cluster = Cluster::new(25);
     cluster.config_mut().retention.keep = Micros::from_secs(1_200);
-    cluster.config_mut().disk_reserve_bytes = 1_000_000;
+    cluster.config_mut().disk_reserve_bytes = 100_000_000;
     let file = Path::new("/host/sessions/00000000-0000-7000-8000-000000000777.json");
     cluster.host_disk().create_dir_all(file.parent().unwrap()).unwrap();
     write_atomic(cluster.host_disk(), file, b"scrambled").unwrap();
@@ -181,7 +181,7 @@ async fn an_unreadable_session_holds_everything_until_the_disk_is_nearly_full() 
     seconds(3_600).await;
     let oldest = handle.status(&local()).await.unwrap().store.oldest.unwrap();
     assert!(oldest.as_str() < "2026-01-01T00:05:00", "nothing was removed: {oldest}");
-    cluster.host_disk().set_space_left(Some(900_000));
+    cluster.host_disk().set_space_left(Some(50_000_000));
     seconds(130).await;
     cluster.host_disk().set_space_left(None);
     let oldest = handle.status(&local()).await.unwrap().store.oldest.unwrap();

@@ -96,6 +96,16 @@ impl Torture {
             assert_eq!(file.frames().len(), 10);
         }
         // Also those whose confirmation was lost: each has one file, and nothing half lies about.
+        self.site.until("the files of all sessions", || {
+            let sessions = self.site.ask(async |host| host.sessions().await).unwrap().sessions;
+            let mut ended = sessions.iter().filter(|session| session.name != "all");
+            let is_done = ended.all(|session| {
+                !session.active
+                    && session.incomplete_nodes.is_empty()
+                    && session.output_file.is_some()
+            });
+            is_done.then_some(())
+        });
         let files = self.site.files();
         assert!(files.iter().all(|file| file.ends_with(".json")), "{files:?}");
     }
