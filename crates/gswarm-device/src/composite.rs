@@ -179,7 +179,15 @@ mod tests {
     fn peopled(mut sample: Sample) -> Sample {
         let device = u32::try_from(sample.table.devices.len()).unwrap() - 1;
         let kind = ProcessKind::Compute;
-        let row = ProcessRow { device, pid: 7, name: None, user: None, memory_bytes: None, kind };
+        let row = ProcessRow {
+            device,
+            pid: 7,
+            name: None,
+            user: None,
+            job: None,
+            memory_bytes: None,
+            kind,
+        };
         sample.processes = Some(vec![row]);
         let kind = PeerKind::Nvlink;
         let link = PeerLink { device, remote: Some(0), kind, links: 4, bytes_per_second_max: None };

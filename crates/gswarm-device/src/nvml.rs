@@ -11,6 +11,7 @@ mod reading;
 mod gpm;
 mod link;
 mod process;
+mod slurm;
 mod thread;
 mod fast;
 mod board;

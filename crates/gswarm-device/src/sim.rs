@@ -215,6 +215,8 @@ impl SimDevices {
         let seed = self.job.seed;
         let user = usize::try_from(mix(seed, 20) % 6).unwrap_or(0);
         let pid = 4_000 + u32::try_from(mix(seed, 21) % 3_000_000).unwrap_or(0);
+        // Seven digits, as a cluster of some years would have them.
+        let job = 1_000_000 + mix(seed, 22) % 9_000_000;
         let name = match self.job.kind {
             JobKind::Steady | JobKind::Training => "python3",
             JobKind::Inference => "vllm",
@@ -230,6 +232,7 @@ impl SimDevices {
                 pid: pid + device * 3,
                 name: Some(name.to_owned()),
                 user: Some(USERS[user].to_owned()),
+                job: Some(job.to_string()),
                 memory_bytes: Some(memory_bytes),
                 kind: ProcessKind::Compute,
             }

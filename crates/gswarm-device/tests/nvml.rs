@@ -472,6 +472,18 @@ fn processes_have_a_user_and_a_name() {
     assert_eq!(cell(&sample, 0, "process_count"), Some(0.0));
 }
 
+#[test]
+fn processes_have_the_job_they_were_started_in() {
+    let mut child = Command::new("sleep").arg("60").env("SLURM_JOB_ID", "4711").spawn().unwrap();
+    let pid = child.id();
+    let fake = Fake::new(&format!("set gpus * 1; process 0 compute {pid} 1048576"));
+    let rows = fake.open().sample(secs(1)).processes.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(rows[0].name.as_deref(), Some("sleep"));
+    assert_eq!(rows[0].job.as_deref(), Some("4711"));
+}
+
 /// Peers as `device-remote:kind:links`.
 #[track_caller]
 fn check_topology(topology: Option<Vec<PeerLink>>, expected: &str) {

@@ -143,6 +143,7 @@ async fn a_session_can_begin_in_the_past() {
         freq: None,
         nodes: None,
         gpus: None,
+        job: None,
         request_id: None,
     };
     handle.capture(&local(), request).await.unwrap();

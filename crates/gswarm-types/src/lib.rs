@@ -9,6 +9,7 @@ pub mod metric;
 mod table;
 mod record;
 mod event;
+mod job;
 mod process;
 mod topology;
 mod session;
@@ -17,6 +18,7 @@ mod allow;
 pub use allow::{Allow, AllowSet, UnknownAllow};
 pub use event::{Event, EventKind, Severity};
 pub use id::{DeviceId, Incarnation, NodeId, ParseIdError, SessionId, StorageId, TableDigest};
+pub use job::{JOB_ID_CHARS_MAX, JobId, JobIdError};
 pub use name::{NAME_CHARS_MAX, NameError, NodeName, SessionName};
 pub use process::{ProcessKind, ProcessRow};
 pub use record::{

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{NodeId, SessionId};
+use crate::job::JobId;
 use crate::name::SessionName;
+use crate::process::ProcessRow;
 use crate::time::{Micros, Period};
 
 /// Which part of the recording a session shows. Empty lists select everything.
@@ -18,6 +20,9 @@ pub struct Selection {
     /// Only GPUs that a process of this user holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Only GPUs that a process of this job holds; with a user, one that is of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
 }
 
 impl Selection {
@@ -29,6 +34,18 @@ impl Selection {
     /// True when the GPU index belongs to the session.
     pub fn has_gpu(&self, index: u32) -> bool {
         self.gpus.as_ref().is_none_or(|gpus| gpus.contains(&index))
+    }
+
+    /// True when only GPUs that certain processes hold belong to the session.
+    pub fn is_by_process(&self) -> bool {
+        self.user.is_some() || self.job.is_some()
+    }
+
+    /// True when the process is of the wanted user and of the wanted job.
+    pub fn has_process(&self, row: &ProcessRow) -> bool {
+        let is_of_user = self.user.as_ref().is_none_or(|user| row.user.as_ref() == Some(user));
+        let job = self.job.as_ref().map(JobId::as_str);
+        is_of_user && job.is_none_or(|job| row.job.as_deref() == Some(job))
     }
 }
 

@@ -176,6 +176,7 @@ fn process_to_wire(row: &ProcessRow) -> v1::Process {
         pid: row.pid,
         name: row.name.clone(),
         user: row.user.clone(),
+        job: row.job.clone(),
         memory_bytes: row.memory_bytes,
         graphics: row.kind == ProcessKind::Graphics,
     }
@@ -283,6 +284,7 @@ fn process_from_wire(process: v1::Process) -> ProcessRow {
         pid: process.pid,
         name: process.name,
         user: process.user,
+        job: process.job,
         memory_bytes: process.memory_bytes,
         kind: if process.graphics { ProcessKind::Graphics } else { ProcessKind::Compute },
     }
@@ -351,6 +353,15 @@ mod tests {
         }
     }
 
+    fn process() -> impl Strategy<Value = ProcessRow> {
+        let numbers = (any::<u32>(), any::<u32>(), any::<Option<u64>>(), any::<bool>());
+        let texts = any::<[Option<String>; 3]>();
+        (numbers, texts).prop_map(|((device, pid, memory_bytes, draws), [name, user, job])| {
+            let kind = if draws { ProcessKind::Graphics } else { ProcessKind::Compute };
+            ProcessRow { device, pid, name, user, job, memory_bytes, kind }
+        })
+    }
+
     fn body() -> impl Strategy<Value = Body> {
         let whole = proptest::option::of((-(1_i64 << 53)..(1_i64 << 53)).prop_map(|v| v as f64));
         let float = || proptest::option::of(proptest::num::f64::NORMAL);
@@ -370,6 +381,7 @@ mod tests {
                     message,
                 }
             )),
+            proptest::collection::vec(process(), 0..4).prop_map(Body::Processes),
             (any::<u64>(), any::<u64>()).prop_map(|(first, last)| Body::Loss(SpoolLoss {
                 incarnation: Incarnation(first),
                 first,
@@ -408,6 +420,28 @@ mod tests {
         let mut wrong = wire;
         wrong.column_metric.pop();
         table_from_wire(wrong).unwrap_err();
+    }
+
+    /// A process as builds before the field `job` know it.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct EarlierProcess {
+        #[prost(uint32, tag = "2")]
+        pid: u32,
+        #[prost(string, optional, tag = "4")]
+        user: Option<String>,
+    }
+
+    #[test]
+    fn peers_that_know_no_jobs_stay_compatible() {
+        use prost::Message;
+
+        let earlier = EarlierProcess { pid: 7, user: Some("ada".to_owned()) };
+        let wire = v1::Process::decode(earlier.encode_to_vec().as_slice()).unwrap();
+        let mut row = process_from_wire(wire);
+        assert_eq!((row.pid, row.user.as_deref(), row.job.as_deref()), (7, Some("ada"), None));
+        row.job = Some("1234".to_owned());
+        let bytes = process_to_wire(&row).encode_to_vec();
+        assert_eq!(EarlierProcess::decode(bytes.as_slice()).unwrap(), earlier);
     }
 
     #[test]

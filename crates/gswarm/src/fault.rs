@@ -6,7 +6,7 @@ use std::io;
 use gswarm_api::timestamp::TimeError;
 use gswarm_api::{ClientError, ErrorCode, Failure, Target, TargetError};
 use gswarm_device::SpecError;
-use gswarm_types::{NameError, ParseIdError, PeriodError, UnknownAllow};
+use gswarm_types::{JobIdError, NameError, ParseIdError, PeriodError, UnknownAllow};
 
 use crate::output::clean;
 
@@ -136,6 +136,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
 
 fn is_bad_input(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<NameError>()
+        || cause.is::<JobIdError>()
         || cause.is::<PeriodError>()
         || cause.is::<TimeError>()
         || cause.is::<TargetError>()

@@ -149,6 +149,7 @@ fn mistyped() {
             "gswarm profiler start --for 5",
             "gswarm profiler start --name ../../x",
             "gswarm profiler start --name=",
+            "gswarm profiler start --job a/b",
             "gswarm profiler stop --name a --session-id b",
             "gswarm profiler stop --session-id 7",
             "gswarm profiler export --name a",
@@ -228,6 +229,7 @@ fn tables() {
         ("GET /api/v1/status", Answer::json(&host::status())),
         ("GET /api/v1/nodes", Answer::json(&host::nodes())),
         ("GET /api/v1/nodes/node1", Answer::json(&host::nodes().nodes[0])),
+        ("GET /api/v1/nodes/node2", Answer::json(&host::nodes().nodes[1])),
         ("GET /api/v1/health", Answer::json(&host::health())),
         ("GET /api/v1/events", Answer::json(&host::events())),
         ("GET /api/v1/metrics/latest", Answer::json(&host::latest())),
@@ -242,6 +244,7 @@ fn tables() {
             "gswarm host status",
             "gswarm nodes",
             "gswarm node status node1",
+            "gswarm node status node2",
             "gswarm health",
             "gswarm events --since 2h",
             "gswarm profiler read",
@@ -281,7 +284,7 @@ fn sessions() {
         "sessions",
         &user.transcript(&[
             "gswarm profiler start --name run1 --since 5m",
-            "gsprof profile --name run1",
+            "gsprof profile --name run1 --job 1234",
             "gswarm profiler stop --name run1",
             "gswarm profiler stop --name gone",
             "gsprof stop --name gone",
@@ -296,6 +299,7 @@ fn sessions() {
     let requests = host.requests().join("\n");
     for part in [
         r#"{"name":"run1","since":"5m","request_id":""#,
+        r#"{"name":"run1","job":"1234","request_id":""#,
         r#"PATCH /api/v1/settings {"enable_bandwidth":true}"#,
     ] {
         assert!(requests.contains(part), "{requests}");

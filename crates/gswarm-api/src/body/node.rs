@@ -75,6 +75,8 @@ pub struct ProcessBody {
     pub pid: u32,
     pub name: Option<String>,
     pub user: Option<String>,
+    /// The scheduler's job that the process belongs to; `null` outside of jobs.
+    pub job: Option<String>,
     pub memory_bytes: Option<u64>,
     /// compute or graphics.
     pub kind: String,

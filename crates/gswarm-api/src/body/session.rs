@@ -28,6 +28,10 @@ pub struct StartRequest {
     /// Only GPUs that a process of this user holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Only GPUs that a process of this job holds: 1 to 64 letters, digits, `.`, `_`, `-`. With a
+    /// user, one process must be of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_bandwidth: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,6 +65,9 @@ pub struct CaptureRequest {
     pub nodes: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Vec<u32>>,
+    /// Only GPUs that a process of this job held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
@@ -100,6 +107,7 @@ pub struct SessionBody {
     pub nodes: Option<Vec<String>>,
     pub gpus: Option<Vec<u32>>,
     pub user: Option<String>,
+    pub job: Option<String>,
     pub owner: String,
     pub tags: Vec<String>,
     pub note: Option<String>,

@@ -21,7 +21,7 @@ pub(super) enum JobKind {
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) kind: JobKind,
-    /// Differs from job to job; pids and users come from it.
+    /// Differs from job to job; pids, users and job ids come from it.
     pub(super) seed: u64,
     /// First step that belongs to this job, and first that does not.
     pub(super) first_step: i64,

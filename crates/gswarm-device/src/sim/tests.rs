@@ -259,6 +259,13 @@ fn processes_follow_the_job() {
     assert_eq!(rows.iter().map(|row| row.device).collect::<Vec<_>>(), [0, 1]);
     assert_ne!(rows[0].pid, rows[1].pid);
     assert!(rows[0].memory_bytes > Some(1 << 30));
+    // One job on all its GPUs, the same each time, and another one on other nodes.
+    assert!(rows[0].job.is_some());
+    assert_eq!(rows[0].job, rows[1].job);
+    let job =
+        |spec: &str| devices(spec).sample(Micros::from_secs(50)).processes.unwrap()[0].job.clone();
+    assert_eq!(job("2xh100,scenario=steady"), rows[0].job);
+    assert_ne!(job("2xh100,scenario=steady,seed=8"), rows[0].job);
     assert_eq!(sim.sample(Micros::from_secs(51)).processes, None);
     assert!(sim.sample(Micros::from_secs(60)).processes.is_some());
     let mut idle = devices("2xh100,scenario=idle");

@@ -305,6 +305,7 @@ impl Recorder {
                 .map(|nodes| nodes.iter().map(|node| self.node_name(*node)).collect()),
             gpus: spec.selection.gpus.clone(),
             user: spec.selection.user.clone(),
+            job: spec.selection.job.clone().map(String::from),
             owner: spec.owner.clone(),
             tags: spec.tags.clone(),
             note: spec.note.clone(),
@@ -423,6 +424,7 @@ fn processes(node: &Node) -> Vec<ProcessBody> {
             pid: row.pid,
             name: row.name.clone(),
             user: row.user.clone(),
+            job: row.job.clone(),
             memory_bytes: row.memory_bytes,
             kind: match row.kind {
                 ProcessKind::Compute => "compute",

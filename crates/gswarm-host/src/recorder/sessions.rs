@@ -9,7 +9,7 @@ use gswarm_store::entry::Entry;
 use gswarm_store::session_file;
 use gswarm_types::metric::Metric;
 use gswarm_types::{
-    EventKind, Micros, NodeId, Period, Selection, SessionId, SessionName, SessionSpec,
+    EventKind, JobId, Micros, NodeId, Period, Selection, SessionId, SessionName, SessionSpec,
     SessionState, Severity,
 };
 use jiff::Timestamp;
@@ -92,6 +92,7 @@ impl Recorder {
                 nodes: self.resolve(request.nodes.as_deref())?,
                 gpus: request.gpus,
                 user: request.user,
+                job: job(request.job)?,
             },
             bandwidth: request.enable_bandwidth.unwrap_or(self.settings.bandwidth)
                 || asks("gpu_dram_bandwidth"),
@@ -148,6 +149,7 @@ impl Recorder {
                 nodes: self.resolve(request.nodes.as_deref())?,
                 gpus: request.gpus,
                 user: None,
+                job: job(request.job)?,
             },
             bandwidth: self.settings.bandwidth,
             nvlink: self.settings.nvlink,
@@ -289,6 +291,10 @@ fn period(millis: Option<i64>, default: Period) -> Result<Period, Failure> {
         },
         None => Ok(default),
     }
+}
+
+fn job(id: Option<String>) -> Result<Option<JobId>, Failure> {
+    id.map(JobId::new).transpose().map_err(|error| Failure::invalid(error.to_string()))
 }
 
 /// Frames that lie in the past when a session is made.

@@ -43,7 +43,7 @@ pub(super) struct Collected {
     pub(super) events_left_out: u64,
     /// Newest NVLinks of each node.
     pub(super) nvlinks: HashMap<NodeId, Vec<Nvlink>>,
-    /// GPUs that the wanted user held; `None` when nobody asked.
+    /// GPUs that the wanted user or job held; `None` when nobody asked.
     pub(super) held_gpus: Option<HashSet<(NodeId, DeviceId)>>,
     pub(super) availability: BTreeMap<NodeId, Vec<(Micros, Micros)>>,
 }
@@ -125,7 +125,7 @@ pub(super) fn collect(
         events,
         events_left_out: pass.found.events_left_out,
         nvlinks: pass.found.nvlinks,
-        held_gpus: input.spec.selection.user.is_some().then_some(pass.found.held_gpus),
+        held_gpus: input.spec.selection.is_by_process().then_some(pass.found.held_gpus),
         availability: times.into_iter().map(|(node, list)| (node, joined(list))).collect(),
     })
 }
@@ -233,9 +233,10 @@ impl Pass<'_> {
         };
         match body {
             Body::Processes(rows) => {
-                let user = self.input.spec.selection.user.as_ref();
-                let is_theirs = |row: &&ProcessRow| user.is_some() && row.user.as_ref() == user;
-                let held = rows.iter().filter(is_theirs).filter_map(|row| id(row.device));
+                let selection = &self.input.spec.selection;
+                let is_wanted =
+                    |row: &&ProcessRow| selection.is_by_process() && selection.has_process(row);
+                let held = rows.iter().filter(is_wanted).filter_map(|row| id(row.device));
                 self.found.held_gpus.extend(held.map(|device| (node, device)));
             },
             Body::Topology(links) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gswarm_core::Hole;
 use gswarm_types::{
-    Body, DeviceId, DeviceInfo, GapReason, Incarnation, PeerKind, PeerLink, ProcessKind,
+    Body, DeviceId, DeviceInfo, GapReason, Incarnation, JobId, PeerKind, PeerLink, ProcessKind,
     ProcessRow, Scope, Selection, Table,
 };
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -146,16 +146,21 @@ fn a_gpu_that_joins_late_has_its_place_from_the_start() {
     assert_eq!(column(&out, "gpu_id"), r#"["a:0:H200","a:1:H200"] ["a:0:H200","a:1:H200"]"#);
 }
 
-#[test]
-fn whose_gpus_follows_the_table_of_the_moment() {
-    let row = |device| ProcessRow {
+fn process(device: u32, user: &str, job: Option<&str>) -> ProcessRow {
+    ProcessRow {
         device,
         pid: 1,
         name: None,
-        user: Some("eve".to_owned()),
+        user: Some(user.to_owned()),
+        job: job.map(str::to_owned),
         memory_bytes: None,
         kind: ProcessKind::Compute,
-    };
+    }
+}
+
+#[test]
+fn whose_gpus_follows_the_table_of_the_moment() {
+    let row = |device| process(device, "eve", None);
     // Position 1 is GPU 1 first; after GPU 0 is lost, position 0 is.
     let (two, one) = (utils(&[0, 1]), utils(&[1]));
     let entries = [
@@ -168,6 +173,44 @@ fn whose_gpus_follows_the_table_of_the_moment() {
     eve.spec.selection.user = Some("eve".to_owned());
     let out = json(&reader(&entries, &[&two, &one]), &eve);
     assert_eq!(column(&out, "gpu_util"), "[2.0] [3.0]");
+}
+
+/// The GPUs that sessions of this user and job show, of those that four processes hold.
+#[track_caller]
+fn check_held(user: Option<&str>, job: Option<&str>, expected: &str) {
+    let gpus = utils(&[0, 1, 2, 3]);
+    let rows = vec![
+        process(0, "eve", Some("12")),
+        process(1, "eve", Some("34")),
+        process(2, "bob", Some("12")),
+        process(3, "eve", None),
+        // Neither process of this GPU is of eve and of job 56.
+        process(3, "bob", Some("56")),
+    ];
+    let cells = [0.0, 1.0, 2.0, 3.0].map(Some);
+    let entries = [
+        record(fixture::node(1), 7, 1, SECOND, values(&gpus, &cells)),
+        record(fixture::node(1), 7, 2, SECOND, Body::Processes(rows)),
+    ];
+    let mut held = input(1);
+    held.spec.selection.user = user.map(str::to_owned);
+    held.spec.selection.job = job.map(|job| JobId::new(job).unwrap());
+    let out = json(&reader(&entries, &[&gpus]), &held);
+    assert_eq!(column(&out, "gpu_util"), expected);
+    let devices = out["summary_by_device"].as_object().unwrap();
+    assert_eq!(devices.len(), out["devices"].as_array().unwrap().len());
+}
+
+#[test]
+fn a_user_and_a_job_must_be_those_of_one_process() {
+    check_held(None, None, "[0.0,1.0,2.0,3.0]");
+    check_held(None, Some("12"), "[0.0,2.0]");
+    check_held(None, Some("34"), "[1.0]");
+    check_held(None, Some("1"), "[]");
+    check_held(Some("eve"), None, "[0.0,1.0,3.0]");
+    check_held(Some("eve"), Some("12"), "[0.0]");
+    check_held(Some("bob"), Some("12"), "[2.0]");
+    check_held(Some("eve"), Some("56"), "[]");
 }
 
 #[test]

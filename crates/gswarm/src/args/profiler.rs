@@ -69,6 +69,9 @@ pub(crate) struct StartArgs {
     /// Only GPUs that a process of this user holds
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
+    /// Only GPUs that a process of this job holds
+    #[arg(long, value_name = "ID")]
+    pub(crate) job: Option<String>,
     /// A word to find the session by; may be given several times
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,

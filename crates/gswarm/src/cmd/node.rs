@@ -84,18 +84,25 @@ fn with_table(page: Page, title: &str, table: Table) -> Page {
 }
 
 fn processes(node: &NodeBody) -> Table {
-    let mut table = Table::new(["GPU>", "PID>", "USER", "PROGRAM", "MEMORY>", "KIND"]);
+    // Most machines run no jobs; there the column would only take room.
+    let has_jobs = node.processes.iter().any(|process| process.job.is_some());
+    let heading = ["GPU>", "PID>", "USER"].into_iter().chain(has_jobs.then_some("JOB"));
+    let mut table = Table::new(heading.chain(["PROGRAM", "MEMORY>", "KIND"]));
     for process in &node.processes {
         #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
         let memory = process.memory_bytes.map(|bytes| bytes as f64);
-        table.row([
+        let job = units::or_dash(process.job.clone(), |job| job);
+        let whose = [
             process.gpu_index.to_string(),
             process.pid.to_string(),
             units::or_dash(process.user.clone(), |user| user),
+        ];
+        let what = [
             units::or_dash(process.name.clone(), |name| name),
             units::or_dash(memory, units::memory),
             process.kind.clone(),
-        ]);
+        ];
+        table.row(whose.into_iter().chain(has_jobs.then_some(job)).chain(what));
     }
     table
 }

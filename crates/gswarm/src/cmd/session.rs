@@ -5,7 +5,7 @@ use gswarm_api::body::{
     StatusBody, StopAllRequest, StopBody, StopRequest, StoppedBody,
 };
 use gswarm_api::timestamp::{parse_moment, parse_rfc3339, parse_span};
-use gswarm_types::{Clock, SessionId, SessionName};
+use gswarm_types::{Clock, JobId, SessionId, SessionName};
 use uuid::Uuid;
 
 use super::Context;
@@ -79,6 +79,7 @@ pub(super) async fn capture(context: &Context, args: CaptureArgs) -> anyhow::Res
         freq: args.freq.map(i64::from),
         nodes: args.nodes,
         gpus: args.gpus,
+        job: None,
         request_id: Some(request_id()),
     };
     let body = context.client()?.capture(&request).await?;
@@ -190,6 +191,7 @@ fn start_request(args: StartArgs) -> anyhow::Result<StartRequest> {
         nodes: args.nodes,
         gpus: args.gpus,
         user: args.user,
+        job: checked_job(args.job)?,
         enable_bandwidth: (args.enable_bandwidth || bandwidth).then_some(true),
         enable_nvlink: (args.enable_nvlink || nvlink).then_some(true),
         report_metrics: metrics,
@@ -223,6 +225,10 @@ fn reported(names: Vec<String>) -> Reported {
 
 fn checked_name(name: Option<String>) -> anyhow::Result<Option<String>> {
     Ok(name.map(SessionName::new).transpose()?.map(String::from))
+}
+
+fn checked_job(id: Option<String>) -> anyhow::Result<Option<String>> {
+    Ok(id.map(JobId::new).transpose()?.map(String::from))
 }
 
 /// A repeated request with the same id changes nothing.

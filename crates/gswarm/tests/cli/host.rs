@@ -226,6 +226,18 @@ fn machine() -> DeviceBody {
     }
 }
 
+fn process(job: Option<&str>) -> ProcessBody {
+    ProcessBody {
+        gpu_index: 0,
+        pid: 4242,
+        name: Some(text("python3")),
+        user: None,
+        job: job.map(text),
+        memory_bytes: Some(68_719_476_736),
+        kind: text("compute"),
+    }
+}
+
 pub(crate) fn node(name: &str, health: NodeHealth) -> NodeBody {
     NodeBody {
         name: text(name),
@@ -246,14 +258,7 @@ pub(crate) fn node(name: &str, health: NodeHealth) -> NodeBody {
         records_stored: 7_500,
         commands_refused: 0,
         devices: vec![gpu(0), gpu(1), machine()],
-        processes: vec![ProcessBody {
-            gpu_index: 0,
-            pid: 4242,
-            name: Some(text("python3")),
-            user: None,
-            memory_bytes: Some(68_719_476_736),
-            kind: text("compute"),
-        }],
+        processes: vec![process(None)],
         peer_links: Vec::new(),
         gaps: vec![GapBody {
             node: text(name),
@@ -275,6 +280,7 @@ pub(crate) fn nodes() -> NodesBody {
         silent_seconds: Some(95.0),
         spool_records: None,
         clock_offset_us: None,
+        processes: vec![process(Some("1234")), process(None)],
         ..node("node2", NodeHealth::Unhealthy)
     };
     let old = NodeBody {
@@ -342,6 +348,7 @@ pub(crate) fn session(name: &str) -> SessionBody {
         nodes: None,
         gpus: None,
         user: None,
+        job: None,
         owner: text("local"),
         tags: Vec::new(),
         note: None,

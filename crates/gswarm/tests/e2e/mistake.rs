@@ -39,6 +39,9 @@ fn sessions_that_cannot_be() {
         ("gsprof profile localhost:8090 --name one", 6, "`one`"),
         ("gswarm profiler start --name three --nodes nobody", 5, "nobody"),
         ("gswarm profiler start --name three -r nonsense", 2, "nonsense"),
+        ("gswarm profiler start --name three --job a/b", 2, "`a/b` is not a job id"),
+        ("gswarm profiler start --name three --job=", 2, "a job id cannot be empty"),
+        ("gsprof profile localhost:8090 --name three --job ../x", 2, "is not a job id"),
         ("gswarm node status nobody", 5, "nobody"),
     ] {
         site.run(line).failed(code, part);
@@ -51,6 +54,17 @@ fn sessions_that_cannot_be() {
             let (status, answer) = site.curl(&line);
             assert_eq!(status, 400, "{verb} {answer}");
             assert_eq!(answer["success"], false);
+        }
+    }
+    let many = "x".repeat(65);
+    for job in ["a/b", "", &many] {
+        for (path, from) in [("", ""), ("/capture", r#""from": "1s", "#)] {
+            let body = format!(r#"{{"name": "three", {from}"job": "{job}"}}"#);
+            let line =
+                format!("curl -X POST http://localhost:8090/api/v1/sessions{path} -d '{body}'");
+            let (status, answer) = site.curl(&line);
+            assert_eq!((status, &answer["error"]["code"]), (400, &"invalid_argument".into()));
+            assert!(answer["error"]["message"].as_str().unwrap().contains("job id"), "{answer}");
         }
     }
     let sessions = site.ask(async |host| host.sessions().await).unwrap().sessions;

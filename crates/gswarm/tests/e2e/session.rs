@@ -19,9 +19,22 @@ struct Cluster {
 impl Cluster {
     #[track_caller]
     fn start() -> Self {
+        Self::with(|_| String::new())
+    }
+
+    /// One whose GPUs are all in use, all the time.
+    #[track_caller]
+    fn busy() -> Self {
+        Self::with(|number| format!("--devices sim:{GPUS}xh100,seed={number},scenario=steady"))
+    }
+
+    #[track_caller]
+    fn with(flags: impl Fn(usize) -> String) -> Self {
         let site = Site::simulated();
         let host = site.host("gswarm host start --port 8090 --single-port --freq 200");
-        let agents = [1, 2].map(|number| site.agent("gswarm join localhost:8090", number));
+        let agents = [1, 2].map(|number| {
+            site.agent(&format!("gswarm join localhost:8090 {}", flags(number)), number)
+        });
         let [first, second] = agents;
         site.until("some seconds of recording", || {
             let nodes = site.connected(2);
@@ -123,6 +136,49 @@ fn selections_and_columns() {
     assert_eq!(extra.json["note"], "warm");
     let cells = &extra.frames()[0]["extra_metrics"]["sm_activity"];
     assert_eq!(cells.as_array().map(Vec::len), Some(2 * GPUS));
+}
+
+#[test]
+fn selection_by_job() {
+    let cluster = Cluster::busy();
+    let site = &cluster.site;
+    let process = |node: &str| {
+        let body = site.ask(async |host| host.node(node).await).unwrap();
+        body.processes.into_iter().next().unwrap()
+    };
+    let [first, second] = ["node1", "node2"].map(process);
+    let (job, other) = (first.job.unwrap(), second.job.unwrap());
+    assert_ne!(job, other);
+    let said = site.run("gswarm node status node1").worked();
+    assert!(said.contains("USER") && said.contains(" JOB ") && said.contains(&job), "{said}");
+
+    // Processes are told every ten seconds: the window reaches back far enough to have some.
+    let mine = cluster.record("mine", &format!("--job {job} --since 30s"));
+    mine.check(GPUS);
+    let ids = strings(&mine.frames()[0]["gpu_id"]);
+    assert!(ids.iter().all(|id| id.starts_with("node1:")), "{ids:?}");
+    let summary = mine.json["summary_by_device"].as_object().unwrap();
+    assert_eq!(
+        summary.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        ids.into_iter().collect()
+    );
+    let session = site.ask(async |host| host.session("mine").await).unwrap();
+    assert_eq!((session.job.as_deref(), session.user), (Some(&*job), None));
+
+    // One process must be of both.
+    let user = first.user.unwrap();
+    cluster.record("both", &format!("--job {job} --user {user} --since 30s")).check(GPUS);
+    cluster.record("neither", &format!("--job {job} --user nobody --since 30s")).check(0);
+    cluster.record("unknown", "--job 1 --since 30s").check(0);
+
+    // Cut out of the past over HTTP.
+    let body = format!(r#"{{"name": "cut", "from": "30s", "job": "{other}"}}"#);
+    let line = "curl -X POST http://localhost:8090/api/v1/sessions/capture";
+    let (status, answer) = site.curl(&format!("{line} -d '{body}'"));
+    assert_eq!((status, &answer["session"]["job"]), (201, &Value::from(other)));
+    let cut = Frames::read(&site.work().join("cut.json"));
+    cut.check(GPUS);
+    assert!(strings(&cut.frames()[0]["gpu_id"]).iter().all(|id| id.starts_with("node2:")));
 }
 
 #[test]
