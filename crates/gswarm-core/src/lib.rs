@@ -20,4 +20,4 @@ pub use names::{Binding, NameBook};
 pub use retention::{
     KEEP_MIN, Pinned, Removal, RemovalReason, RetentionPlan, RetentionRules, SegmentFacts,
 };
-pub use sessions::{Pin, SessionBook, SessionError, StartPlan};
+pub use sessions::{PIN_LEAD, Pin, SessionBook, SessionError, StartPlan};

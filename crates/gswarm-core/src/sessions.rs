@@ -20,6 +20,8 @@ pub enum SessionError {
     TooMany(usize),
 }
 
+/// What was recorded so shortly before a session belongs to it: who held a GPU when it began.
+pub const PIN_LEAD: Micros = Micros::from_secs(30);
 /// Sessions that may be open at the same time.
 const OPEN_MAX: usize = 1_000;
 
@@ -171,10 +173,11 @@ impl SessionBook {
 
     /// What sessions keep of the time.
     pub fn pins(&self, first: Micros, last: Micros) -> Vec<Pin> {
-        let touches =
-            |spec: &&SessionSpec| spec.from <= last && spec.until.is_none_or(|until| until > first);
+        let touches = |spec: &&SessionSpec| {
+            spec.from - PIN_LEAD <= last && spec.until.is_none_or(|until| until > first)
+        };
         let pin = |spec: &SessionSpec| Pin {
-            from: spec.from,
+            from: spec.from - PIN_LEAD,
             until: spec.until,
             nodes: spec.selection.nodes.clone(),
         };
@@ -268,14 +271,16 @@ mod tests {
         let mut book = SessionBook::default();
         let mut narrow = plan(1, "narrow", 500);
         narrow.selection.nodes = Some(vec![node]);
-        (narrow.from, narrow.until) = (Micros(100), Some(Micros(200)));
+        (narrow.from, narrow.until) = (PIN_LEAD + Micros(100), Some(PIN_LEAD + Micros(200)));
         start(&mut book, narrow).unwrap();
-        assert!(book.pins(Micros(200), Micros(300)).is_empty());
+        let lead = |micros| PIN_LEAD + Micros(micros);
+        assert!(book.pins(lead(200), lead(300)).is_empty());
         assert!(book.pins(Micros(0), Micros(99)).is_empty());
-        let pins = book.pins(Micros(150), Micros(300));
+        let pins = book.pins(lead(150), lead(300));
         let [pin] = pins.as_slice() else { panic!("{pins:?}") };
-        assert!(pin.selects(Some(node), Micros(100)) && pin.selects(None, Micros(199)));
-        assert!(!pin.selects(Some(node), Micros(200)) && !pin.selects(Some(other), Micros(150)));
+        assert!(pin.selects(Some(node), Micros(100)) && pin.selects(None, lead(199)));
+        assert!(!pin.selects(Some(node), lead(200)) && !pin.selects(Some(other), lead(150)));
+        assert!(!pin.selects(Some(node), Micros(99)));
         assert!(!pin.covers(Micros(100), Micros(150)), "not of every node");
         start(&mut book, plan(2, "all", 500)).unwrap();
         assert!(

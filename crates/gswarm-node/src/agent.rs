@@ -113,6 +113,7 @@ impl Agent {
         let spool = SharedSpool::new(opened.spool, Arc::clone(&status));
         let (period_tx, period_rx) = watch::channel(period);
         let (finished_tx, finished) = watch::channel(None);
+        let (ticking_tx, ticking) = watch::channel(None);
         let link = Link {
             introduction: introduction(&config, opened.node_id),
             resilient: config.resilient,
@@ -121,6 +122,7 @@ impl Agent {
             spool: spool.clone(),
             period: period_tx,
             status: Arc::clone(&status),
+            ticking,
             finished: finished_tx,
             random,
         };
@@ -129,6 +131,7 @@ impl Agent {
             spool.clone(),
             period_rx,
             Arc::clone(&status),
+            ticking_tx,
             (devices, config.simulated),
         );
         let (stop_sampling, stop_linking) = (CancellationToken::new(), CancellationToken::new());

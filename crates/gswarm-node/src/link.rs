@@ -9,7 +9,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gswarm_types::{AllowSet, Clock, NodeId, NodeName, Period};
+use gswarm_types::{AllowSet, Clock, Micros, NodeId, NodeName, Period};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
@@ -45,6 +45,8 @@ pub(crate) struct Link {
     pub(crate) spool: SharedSpool,
     pub(crate) period: watch::Sender<Period>,
     pub(crate) status: Arc<watch::Sender<AgentStatus>>,
+    /// When the tick began that is not in the spool yet.
+    pub(crate) ticking: watch::Receiver<Option<Micros>>,
     /// Says why the link is over, once it is.
     pub(crate) finished: watch::Sender<Option<String>>,
     pub(crate) random: StdRng,

@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use gswarm_device::{Devices, Sample};
-use gswarm_types::{Body, Cells, Clock, Event, EventKind, Micros, Period, Severity, Table, Values};
+use gswarm_types::{
+    Body, Cells, Clock, Event, EventKind, Micros, PeerLink, Period, Severity, Table, Values,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +18,8 @@ use crate::status::AgentStatus;
 
 /// Columns in one table, as hosts take it.
 const COLUMNS_MAX: usize = 65_536;
+/// The topology is recorded again after this long.
+const TOPOLOGY_AGAIN: Micros = Micros::from_secs(600);
 /// Devices in one table, as hosts take it.
 const DEVICES_MAX: usize = 4_096;
 
@@ -26,6 +30,8 @@ pub(crate) struct Sampler {
     pub(crate) spool: SharedSpool,
     pub(crate) period: watch::Receiver<Period>,
     pub(crate) status: Arc<watch::Sender<AgentStatus>>,
+    /// When the tick began that is not in the spool yet.
+    ticking: watch::Sender<Option<Micros>>,
     worker: Worker,
 }
 
@@ -34,6 +40,28 @@ pub(crate) struct Sampler {
 struct Worker {
     devices: Box<dyn Devices>,
     own: OwnColumns,
+    topology: Topology,
+}
+
+/// How the devices reach each other, recorded when it changes and again from time to time: a
+/// recording may begin anywhere.
+#[derive(Debug, Default)]
+struct Topology {
+    links: Option<Vec<PeerLink>>,
+    written: Option<Micros>,
+}
+
+impl Topology {
+    /// What to record now.
+    fn due(&mut self, fresh: Option<Vec<PeerLink>>, now: Micros) -> Option<Vec<PeerLink>> {
+        let is_fresh = fresh.is_some();
+        self.links = fresh.or_else(|| self.links.take());
+        let is_old = self.written.is_none_or(|written| now - written >= TOPOLOGY_AGAIN);
+        let links =
+            self.links.as_ref().filter(|links| is_fresh || (is_old && !links.is_empty()))?;
+        self.written = Some(now);
+        Some(links.clone())
+    }
 }
 
 /// What one tick did, where something went wrong.
@@ -48,11 +76,13 @@ impl Sampler {
         spool: SharedSpool,
         period: watch::Receiver<Period>,
         status: Arc<watch::Sender<AgentStatus>>,
+        ticking: watch::Sender<Option<Micros>>,
         devices: (Box<dyn Devices>, bool),
     ) -> Self {
         let (devices, simulated) = devices;
-        let worker = Worker { devices, own: OwnColumns::new(simulated) };
-        Self { clock, spool, period, status, worker }
+        let worker =
+            Worker { devices, own: OwnColumns::new(simulated), topology: Topology::default() };
+        Self { clock, spool, period, status, ticking, worker }
     }
 
     /// Samples until told to stop; a tick that has begun is finished.
@@ -93,17 +123,24 @@ impl Sampler {
 
     /// One row on a blocking thread. `None` when the thread was lost, and the devices with it.
     async fn tick(self) -> Option<Self> {
-        let Self { clock, spool, period, status, worker } = self;
-        let at = Times { mono: clock.mono(), wall: clock.wall() };
+        let Self { clock, spool, period, status, ticking, worker } = self;
+        let mut at = Times { mono: clock.mono(), wall: clock.wall() };
+        // Stamped under the lock: whoever sees no tick sees every record of before that moment.
+        ticking.send_modify(|ticking| {
+            at = Times { mono: clock.mono(), wall: clock.wall() };
+            *ticking = Some(at.mono);
+        });
         let turns = spool.clone();
         let job = tokio::task::spawn_blocking(move || worker.tick(&turns, at));
-        match job.await {
+        let done = job.await;
+        ticking.send_replace(None);
+        match done {
             Ok((worker, outcome)) => {
                 if let Some(error) = outcome.error {
                     tracing::warn!(error, "tick not recorded in full");
                     status.send_modify(|status| status.last_error = Some(error));
                 }
-                Some(Self { clock, spool, period, status, worker })
+                Some(Self { clock, spool, period, status, ticking, worker })
             },
             Err(error) => {
                 tracing::error!(%error, "sampling ended");
@@ -137,6 +174,7 @@ impl Worker {
         let checked = check(&sample);
         let (digest, table) = self.own.extend(&sample.table);
         let Sample { mut cells, events, processes, topology, .. } = sample;
+        let topology = self.topology.due(topology, at.mono);
         spool.turn(|spool| {
             match checked {
                 Ok(()) => {
@@ -230,6 +268,25 @@ mod tests {
     fn check_grid(now: i64, period_ms: i64, expected: i64) {
         let period = Period::from_millis(period_ms).unwrap();
         assert_eq!(next_on_grid(Micros(now), period), Micros(expected));
+    }
+
+    #[test]
+    fn the_topology_is_told_again_from_time_to_time() {
+        let link = PeerLink {
+            device: 0,
+            remote: Some(1),
+            kind: gswarm_types::PeerKind::Nvlink,
+            links: 18,
+            bytes_per_second_max: None,
+        };
+        let mut topology = Topology::default();
+        let second = Micros::from_secs;
+        assert_eq!(topology.due(Some(vec![link.clone()]), second(1)), Some(vec![link.clone()]));
+        assert_eq!(topology.due(None, second(2)), None);
+        assert_eq!(topology.due(None, second(600)), None);
+        assert_eq!(topology.due(None, second(601)), Some(vec![link]));
+        assert_eq!(topology.due(Some(Vec::new()), second(602)), Some(Vec::new()), "it changed");
+        assert_eq!(topology.due(None, second(2_000)), None, "nothing to tell");
     }
 
     #[test]

@@ -88,6 +88,8 @@ async fn rates(cluster: &Cluster, name: &str, expected: &[(&str, usize, i64)]) {
         freq: None,
         nodes: None,
         gpus: None,
+        user: None,
+        job: None,
         request_id: None,
     };
     cluster.handle().unwrap().capture(&local(), request).await.unwrap();
@@ -143,6 +145,7 @@ async fn a_session_can_begin_in_the_past() {
         freq: None,
         nodes: None,
         gpus: None,
+        user: None,
         job: None,
         request_id: None,
     };

@@ -19,7 +19,7 @@ use gswarm_types::{Micros, NodeId, SessionSpec};
 use crate::reader::Reader;
 use crate::sealed::SealError;
 
-pub use collect::{EVENTS_MAX, WindowEvent};
+pub use collect::{EVENTS_MAX, Nvlink, WindowEvent};
 
 /// The shapes a session can be exported in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub struct ExportInput {
     /// How long a cell shows its last value.
     pub hold: Micros,
     pub names: BTreeMap<NodeId, String>,
+    /// NVLinks of the nodes as they were last told.
+    pub nvlinks: BTreeMap<NodeId, Vec<Nvlink>>,
     pub holes: Vec<(NodeId, Hole)>,
     /// The oldest time that is still recorded, when that is inside the window.
     pub expired_until: Option<Micros>,

@@ -65,6 +65,9 @@ pub struct CaptureRequest {
     pub nodes: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Vec<u32>>,
+    /// Only GPUs that a process of this user held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Only GPUs that a process of this job held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,

@@ -90,10 +90,13 @@ impl Recorder {
 
     async fn admit_agent(&mut self, join: Box<Join>) {
         let id = join.node;
+        let before = self.names.clone();
         let binding = self.names.bind(id, &join.name);
         if binding.is_new
             && let Err(failure) = self.write_nodes().await
         {
+            // Not on disk: the next try must write it again.
+            self.names = before;
             answer(*join, Err(failure));
             return;
         }

@@ -148,7 +148,7 @@ impl Recorder {
             selection: Selection {
                 nodes: self.resolve(request.nodes.as_deref())?,
                 gpus: request.gpus,
-                user: None,
+                user: request.user,
                 job: job(request.job)?,
             },
             bandwidth: self.settings.bandwidth,

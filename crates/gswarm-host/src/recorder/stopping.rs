@@ -1,11 +1,11 @@
 //! Stopping sessions: close the window, wait for the last records, write the file, mend it later.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use gswarm_api::Failure;
 use gswarm_api::body::{StopBody, StoppedBody};
 use gswarm_core::{Intake, Listed};
-use gswarm_store::export::{ExportInput, damaged_segments};
+use gswarm_store::export::{ExportInput, Nvlink, damaged_segments};
 use gswarm_store::reader::Reader;
 use gswarm_types::{
     EventKind, Incarnation, Micros, NodeId, SessionId, SessionSpec, SessionState, Severity,
@@ -30,7 +30,15 @@ pub(super) struct Stopping {
     /// Waiting ends then, on the monotonic clock; `None` once the file is being written.
     deadline: Option<Micros>,
     replies: Vec<StopReply>,
-    exporting: bool,
+    /// The revision that is being written; it counts once its file is there.
+    writing: Option<Revision>,
+}
+
+/// What a file will say of itself.
+#[derive(Debug, Clone)]
+struct Revision {
+    number: u32,
+    incomplete: Vec<NodeId>,
 }
 
 /// What is still expected of a node.
@@ -72,7 +80,8 @@ async fn name_damage(
     {
         let (reply, answer) = oneshot::channel();
         let _stopping = calls.send(Call::ExportInput(id.to_string(), reply)).await;
-        if let Ok(Ok(input)) = answer.await {
+        if let Ok(Ok(mut input)) = answer.await {
+            input.spec = order.input.spec;
             order.input = input;
         }
     }
@@ -187,7 +196,7 @@ impl Recorder {
         }
         let deadline = Some(self.time.mono() + WAIT_FOR);
         let waits = self.ask_for_last(&spec);
-        let stopping = Stopping { waits, deadline, replies: vec![reply], exporting: false };
+        let stopping = Stopping { waits, deadline, replies: vec![reply], writing: None };
         self.stopping.insert(id, stopping);
         self.check_stopping();
     }
@@ -240,7 +249,7 @@ impl Recorder {
                 waits: HashMap::new(),
                 deadline: None,
                 replies: Vec::new(),
-                exporting: false,
+                writing: None,
             });
             stopping.waits.insert(node, Wait::Seqs(seqs.clone()));
         }
@@ -278,7 +287,7 @@ impl Recorder {
             let only_absent = stopping.waits.values().all(|wait| *wait == Wait::Return);
             let waited = stopping.deadline.is_some_and(|deadline| now >= deadline);
             let changed = stopping.waits.len() < before;
-            if !stopping.exporting
+            if stopping.writing.is_none()
                 && ((in_first_wait && (settled || waited || only_absent))
                     || (!in_first_wait && changed))
             {
@@ -292,21 +301,19 @@ impl Recorder {
 
     /// Exports the session as it stands; who is missing is listed.
     fn write_out(&mut self, id: SessionId) {
+        let Some(mut changed) = self.book.get(id).cloned() else { return };
         let Some(stopping) = self.stopping.get_mut(&id) else { return };
         stopping.deadline = None;
-        stopping.exporting = true;
-        let missing: HashSet<NodeId> = stopping.waits.keys().copied().collect();
-        let Some(spec) = self.book.get(id).cloned() else { return };
-        let mut changed = spec;
         changed.revision += 1;
-        changed.incomplete = missing.into_iter().collect();
+        changed.incomplete = stopping.waits.keys().copied().collect();
         changed.incomplete.sort_unstable();
+        let incomplete = changed.incomplete.clone();
+        stopping.writing = Some(Revision { number: changed.revision, incomplete });
         let order = ExportOrder {
             input: self.export_input(&changed),
             output_dir: self.config.output_dir.clone(),
             previous: changed.output_file.clone().zip(changed.output_crc),
         };
-        self.book.put(changed);
         let reader = self.reader.clone();
         let calls = self.calls.clone();
         self.tasks.spawn(async move {
@@ -319,14 +326,18 @@ impl Recorder {
     }
 
     pub(super) async fn exported(&mut self, id: SessionId, exported: Exported) {
-        if let Some(spec) = self.book.get(id).cloned() {
-            let mut changed = spec;
+        let written = self.stopping.get_mut(&id).and_then(|stopping| stopping.writing.take());
+        if let (Some(mut changed), Some(written)) = (self.book.get(id).cloned(), written) {
+            changed.revision = written.number;
+            changed.incomplete = written.incomplete;
             if let Some((file, crc)) = &exported.file {
                 changed.output_file = Some(file.clone());
                 changed.output_crc = Some(*crc);
             }
-            if let Err(failure) = self.save(changed).await {
+            if let Err(failure) = self.save(changed.clone()).await {
                 tracing::error!(session = %id, %failure, "session not saved after its export");
+                // The file is there all the same; a restart would write it once more.
+                self.book.put(changed);
             }
         }
         let file = exported.file.as_ref().map(|(file, _)| file.as_str());
@@ -340,7 +351,6 @@ impl Recorder {
             };
             let _gone = reply.send(Ok(body));
         }
-        stopping.exporting = false;
         // A node that answered while the file was being written makes the next revision.
         let settled_since = spec.incomplete.iter().any(|node| !stopping.waits.contains_key(node));
         if !stopping.waits.is_empty() || settled_since {
@@ -377,6 +387,15 @@ impl Recorder {
             now: self.time.now(),
             hold: Micros(longest.micros().0 * 3 / 2),
             names: self.nodes.values().map(|node| (node.id, node.name.to_string())).collect(),
+            nvlinks: self
+                .nodes
+                .values()
+                .filter_map(|node| {
+                    let table = &node.latest.as_ref()?.table;
+                    Some((node.id, Nvlink::of(table, &node.topology)))
+                })
+                .filter(|(_, links)| !links.is_empty())
+                .collect(),
             holes: self
                 .nodes
                 .keys()

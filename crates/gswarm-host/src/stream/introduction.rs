@@ -7,6 +7,11 @@ use gswarm_types::{Allow, AllowSet, Incarnation, NodeId, NodeName, Period};
 use gswarm_wire::{PROTOCOL, v1};
 use tonic::Status;
 
+/// The highest seq: larger numbers are not exact everywhere.
+pub(super) const SEQ_MAX: u64 = 1 << 53;
+/// Incarnations that one agent may list: its spool holds fewer records.
+const HELD_MAX: usize = 16_384;
+
 /// A checked `Hello`.
 pub(super) struct Introduction {
     pub(super) node: NodeId,
@@ -36,7 +41,7 @@ impl Introduction {
         // Words of newer agents are left out: this host cannot ask for them anyway.
         let allow: Vec<Allow> = hello.allow.iter().filter_map(|word| word.parse().ok()).collect();
         let incarnation = Incarnation(hello.incarnation);
-        let held = listed(&hello.held, incarnation, hello.last_seq);
+        let held = listed(&hello.held, incarnation, hello.last_seq)?;
         let boots = hello
             .held
             .into_iter()
@@ -65,18 +70,30 @@ pub(super) fn clip(text: &str) -> String {
 }
 
 /// What the spool holds. The running incarnation is always listed, also when nothing of it waits.
-pub(super) fn listed(held: &[v1::HeldRange], running: Incarnation, last_seq: u64) -> Vec<Listed> {
+pub(super) fn listed(
+    held: &[v1::HeldRange],
+    running: Incarnation,
+    last_seq: u64,
+) -> Result<Vec<Listed>, Status> {
+    if held.len() > HELD_MAX {
+        return Err(Status::invalid_argument(format!(
+            "the spool holds records of {} runs of the agent, at most {HELD_MAX} are taken: set \
+             its spool directory aside",
+            held.len()
+        )));
+    }
     let mut list: Vec<Listed> = held
         .iter()
         .map(|item| Listed {
             incarnation: Incarnation(item.incarnation),
-            oldest_held: item.oldest_held,
-            last: item.last,
+            oldest_held: item.oldest_held.min(SEQ_MAX),
+            last: item.last.min(SEQ_MAX),
         })
         .collect();
+    let last_seq = last_seq.min(SEQ_MAX);
     if !list.iter().any(|item| item.incarnation == running) {
         let oldest_held = last_seq.saturating_add(1);
         list.push(Listed { incarnation: running, oldest_held, last: last_seq });
     }
-    list
+    Ok(list)
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gswarm_core::ClockOffset;
-use gswarm_types::{Body, Incarnation, Micros, NodeId, Record, Table, TableDigest};
+use gswarm_types::{
+    Body, Incarnation, Micros, NodeId, RECORD_BYTES_MAX, Record, Table, TableDigest,
+};
 use gswarm_wire::v1::agent_message::Message as FromAgent;
 use gswarm_wire::v1::host_message::Message as ToWire;
 use gswarm_wire::{
@@ -15,7 +17,7 @@ use gswarm_wire::{
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Status, Streaming};
 
-use super::introduction::{Introduction, clip, listed};
+use super::introduction::{Introduction, SEQ_MAX, clip, listed};
 use super::to_status;
 use crate::handle::Handle;
 use crate::recorder::{Ingest, Join, Joined, RecordBatch, StreamClock, StreamId, ToAgent};
@@ -302,7 +304,7 @@ impl Session {
             Some(FromAgent::Heartbeat(heartbeat)) => self.pending.push_back(Ingest::Beat {
                 stream: self.id,
                 node: self.node,
-                held: listed(&heartbeat.held, self.incarnation, heartbeat.last_seq),
+                held: listed(&heartbeat.held, self.incarnation, heartbeat.last_seq)?,
             }),
             Some(FromAgent::TimeEcho(echo)) => self.echo(&echo),
             Some(FromAgent::Flushed(flushed)) => self.pending.push_back(Ingest::Flushed {
@@ -361,22 +363,23 @@ impl Session {
         for wire in records.records {
             let incarnation = Incarnation(wire.incarnation);
             let (seq, crc) = (wire.seq, wire.crc);
-            if seq == 0 {
-                return Err(Status::invalid_argument("seqs start at 1"));
-            }
             let bytes = prost::Message::encoded_len(&wire);
+            if seq == 0 || seq > SEQ_MAX {
+                // Without a seq it can be neither stored nor named nor acknowledged.
+                tracing::warn!(node = %self.node, seq, "record without a usable seq left out");
+                continue;
+            }
             let tables = &self.tables;
             let find = |digest| tables.get(&(incarnation, digest)).map(Arc::as_ref);
             let (mono, wall) = (Micros(wire.mono_us), Micros(wire.wall_us));
-            let read = match record_from_wire(wire, find) {
-                Err(WireError::TableUnknown(digest))
-                    if self.refused.contains(&(incarnation, digest)) =>
-                {
-                    let reason = "its table is not understood by this host".to_owned();
+            let read = record_from_wire(wire, find);
+            let rejected = self.why_rejected(incarnation, bytes, &read);
+            let read = match rejected {
+                Some(reason) => {
                     let body = Body::Rejected { reason };
                     Ok(Record { incarnation, seq, mono, wall, body })
                 },
-                other => other,
+                None => read,
             };
             match read {
                 Ok(record) => {
@@ -392,7 +395,8 @@ impl Session {
                     self.say(ToWire::TableUnknown(unknown)).await?;
                     break;
                 },
-                Err(WireError::Malformed(reason)) => return Err(Status::invalid_argument(reason)),
+                // Always rejected by name above.
+                Err(WireError::Malformed(_)) => {},
             }
         }
         if self.unacked.len() > 2 * UNACKED_RECORDS_MAX
@@ -405,6 +409,27 @@ impl Session {
             self.pending.push_back(Ingest::Records(batch));
         }
         Ok(())
+    }
+
+    /// Content never ends a stream: what cannot be taken is named by its seq and acknowledged.
+    fn why_rejected(
+        &self,
+        incarnation: Incarnation,
+        bytes: usize,
+        read: &Result<Record, WireError>,
+    ) -> Option<String> {
+        if bytes > RECORD_BYTES_MAX {
+            return Some(format!("{bytes} bytes are more than a record may have"));
+        }
+        match read {
+            Err(WireError::TableUnknown(digest))
+                if self.refused.contains(&(incarnation, *digest)) =>
+            {
+                Some("its table is not understood by this host".to_owned())
+            },
+            Err(WireError::Malformed(reason)) => Some(clip(reason)),
+            Ok(_) | Err(WireError::TableUnknown(_)) => None,
+        }
     }
 
     fn offset_of(&self, record: &Record) -> ClockOffset {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gswarm_types::{Incarnation, Micros, TableDigest};
+use gswarm_types::{Clock, Incarnation, Micros, TableDigest};
 use gswarm_wire::v1::agent_message::Message as FromAgent;
 use gswarm_wire::v1::host_message::Message as FromHost;
 use gswarm_wire::{record_to_wire, table_to_wire, v1};
@@ -25,6 +25,8 @@ const BATCH_RECORDS_MAX: usize = 64;
 const BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Answers waiting to be sent: a host that asks faster than it reads is left.
 const ANSWERS_MAX: usize = 256;
+/// How far ahead of the node's own clock the end of a flush may lie.
+const FLUSH_AHEAD_MAX: Micros = Micros::from_secs(1);
 /// Times that a table is sent again on one stream before the stream is given up.
 const TABLE_RESENDS_MAX: u32 = 5;
 /// Answers about a table that were on their way when it was sent again are let pass.
@@ -60,6 +62,8 @@ struct Stream<'a> {
     /// Acknowledged up to this ordinal, not yet freed.
     free_through: Option<u64>,
     flushes: VecDeque<(u64, FlushTarget)>,
+    /// Flushes whose last record may not be in the spool yet.
+    early_flushes: VecDeque<(u64, Micros)>,
     heard: Instant,
     acked: bool,
 }
@@ -71,6 +75,8 @@ enum Wake {
     Read(Option<Batch>),
     Freed,
     Spool(bool),
+    /// A tick began or ended, or the end of a flush has come.
+    Tick(bool),
     Heartbeat,
     Silence,
     Resend,
@@ -93,6 +99,7 @@ impl Link {
             freeing: None,
             free_through: None,
             flushes: VecDeque::new(),
+            early_flushes: VecDeque::new(),
             heard: now,
             acked: false,
         };
@@ -107,11 +114,16 @@ impl Stream<'_> {
         let mut heartbeat = interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for message in greeting.early {
-            if let Err(ended) = self.take(message).await {
+            if let Err(ended) = self.take(message) {
                 return ended;
             }
         }
+        let mut ticking = self.link.ticking.clone();
         loop {
+            let began = *ticking.borrow_and_update();
+            if let Err(ended) = self.start_flushes(began).await {
+                return ended;
+            }
             self.answer_flushes();
             self.start_reading();
             self.start_freeing();
@@ -122,6 +134,10 @@ impl Stream<'_> {
                 batch = read_done(&mut self.reading) => Wake::Read(batch),
                 () = free_done(&mut self.freeing) => Wake::Freed,
                 changed = self.view.changed() => Wake::Spool(changed.is_ok()),
+                changed = ticking.changed(), if !self.early_flushes.is_empty() => {
+                    Wake::Tick(changed.is_ok())
+                },
+                () = flush_due(self.link.clock.as_ref(), &self.early_flushes) => Wake::Tick(true),
                 _ = heartbeat.tick() => Wake::Heartbeat,
                 () = sleep_until(self.heard + SILENCE_MAX) => Wake::Silence,
                 () = sleep_until(resend_at.unwrap_or(self.heard)), if resend_at.is_some() => Wake::Resend,
@@ -138,12 +154,20 @@ impl Stream<'_> {
                 self.heard = Instant::now();
                 // A message without content is of a newer host.
                 if let Some(message) = message {
-                    self.take(message).await?;
+                    self.take(message)?;
                 }
             },
             Wake::Message(Ok(None)) | Wake::Sent(false) => return Err(closed()),
             Wake::Message(Err(status)) => return Err(ended_by(&status)),
-            Wake::Sent(true) | Wake::Spool(true) => {},
+            Wake::Sent(true) | Wake::Spool(true) | Wake::Tick(true) => {},
+            // Nobody samples any more: what is in the spool is all there is.
+            Wake::Tick(false) => {
+                let now = self.link.clock.mono();
+                for (_, until) in &mut self.early_flushes {
+                    *until = (*until).min(now);
+                }
+                self.start_flushes(None).await?;
+            },
             Wake::Spool(false) => return Err(Ended::Lost("the agent stops".to_owned())),
             Wake::Read(batch) => self.queue(batch)?,
             Wake::Freed => self.freeing = None,
@@ -157,7 +181,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    async fn take(&mut self, message: FromHost) -> Result<(), Ended> {
+    fn take(&mut self, message: FromHost) -> Result<(), Ended> {
         match message {
             FromHost::TimeProbe(probe) => {
                 self.answer(FromAgent::TimeEcho(self.link.time_echo(probe.id)))
@@ -175,7 +199,7 @@ impl Stream<'_> {
                 self.table_unknown((Incarnation(unknown.incarnation), TableDigest(unknown.digest)));
                 Ok(())
             },
-            FromHost::Flush(flush) => self.flush(flush).await,
+            FromHost::Flush(flush) => self.flush(flush),
             FromHost::Command(command) => self.command(&command),
             // The second welcome of one stream says nothing new.
             FromHost::Welcome(_) => Ok(()),
@@ -314,14 +338,31 @@ impl Stream<'_> {
         Ok(())
     }
 
-    async fn flush(&mut self, flush: v1::Flush) -> Result<(), Ended> {
-        if self.flushes.len() >= ANSWERS_MAX {
+    fn flush(&mut self, flush: v1::Flush) -> Result<(), Ended> {
+        if self.flushes.len() + self.early_flushes.len() >= ANSWERS_MAX {
             return Err(Ended::Lost("the host asks faster than it reads".to_owned()));
         }
-        let until = Micros(flush.until_mono_us);
-        let target = self.link.spool.run(move |spool| spool.flush_target(until)).await;
-        let target = target.map_err(|error| Ended::Lost(error.to_string()))?;
-        self.flushes.push_back((flush.id, target));
+        // A little ahead is an error of the measured offset; much ahead is a mistake.
+        let latest = self.link.clock.mono() + FLUSH_AHEAD_MAX;
+        self.early_flushes.push_back((flush.id, Micros(flush.until_mono_us).min(latest)));
+        Ok(())
+    }
+
+    /// Takes up the flushes whose every record is in the spool: their end has come, and no tick
+    /// that began before it still runs.
+    async fn start_flushes(&mut self, ticking: Option<Micros>) -> Result<(), Ended> {
+        let now = self.link.clock.mono();
+        let mut early = VecDeque::new();
+        for (id, until) in std::mem::take(&mut self.early_flushes) {
+            if until > now || ticking.is_some_and(|began| began < until) {
+                early.push_back((id, until));
+                continue;
+            }
+            let target = self.link.spool.run(move |spool| spool.flush_target(until)).await;
+            let target = target.map_err(|error| Ended::Lost(error.to_string()))?;
+            self.flushes.push_back((id, target));
+        }
+        self.early_flushes = early;
         Ok(())
     }
 
@@ -377,6 +418,16 @@ async fn send_next(
         permit.send(v1::AgentMessage { message: Some(message) });
     }
     true
+}
+
+/// Resolves when the end of the next flush has come; never when it is over already.
+async fn flush_due(clock: &dyn Clock, flushes: &VecDeque<(u64, Micros)>) {
+    let now = clock.mono();
+    let next = flushes.iter().map(|(_, until)| *until).filter(|until| *until > now).min();
+    match next {
+        Some(until) => tokio::time::sleep((until - now).to_duration()).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn read_done(reading: &mut Option<(u64, JoinHandle<Batch>)>) -> Option<Batch> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gswarm_node::LinkState;
 use gswarm_store::Disk;
+use gswarm_types::{Clock, Micros};
 use gswarm_wire::v1;
 use gswarm_wire::v1::agent_message::Message as FromAgent;
 use gswarm_wire::v1::host_message::Message as FromHost;
@@ -129,6 +130,32 @@ async fn hanging_devices_do_not_silence_the_node() {
     drop(gate);
     let status = wait_for(&agent, |status| status.ticks_skipped > 0).await;
     assert!(status.ticks_skipped >= 25, "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_waits_for_a_tick_that_began_before_its_end() {
+    let mut rig = Rig::new();
+    let (gate, wait) = std::sync::mpsc::channel();
+    let _agent = rig.agent_with(Counting::new(Some(wait))).await;
+    let (hello, mut session) = rig.host.welcome().await;
+    // The tick at one second begins and hangs; the flush ends after it.
+    while rig.clock.mono() < Micros::from_millis(1_500) {
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    session.send(FromHost::Flush(v1::Flush { id: 9, until_mono_us: 1_400_000 })).await;
+    for _ in 0..20 {
+        tokio::time::advance(Duration::from_millis(10)).await;
+        let soon = tokio::time::timeout(Duration::ZERO, session.any()).await;
+        assert!(!matches!(soon, Ok(Some(FromAgent::Flushed(_)))), "its tick is not recorded yet");
+    }
+    drop(gate);
+    let flushed = loop {
+        if let FromAgent::Flushed(flushed) = session.next().await {
+            break flushed;
+        }
+    };
+    // Seq 1 is the start, seq 2 the tick that hung.
+    assert_eq!((flushed.id, flushed.incarnation, flushed.seq), (9, hello.incarnation, 2));
 }
 
 #[tokio::test(start_paused = true)]

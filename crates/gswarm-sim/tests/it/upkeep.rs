@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gswarm_api::body::{HealthStatus, StartRequest};
+use gswarm_core::PIN_LEAD;
 use gswarm_sim::{Cluster, Records};
 use gswarm_store::Disk;
 use gswarm_store::disk::{read_file, write_atomic};
@@ -81,7 +82,10 @@ async fn what_a_session_keeps_outlives_retention_and_nothing_else_does() {
         .filter(|record| record.time < before.records[0].time + Micros::from_secs(600))
         .collect();
     assert!(early.iter().all(|record| record.node == "node0"), "{:?}", early.first());
-    assert_eq!(early.len(), before.records.len(), "cut down to the session");
+    let began = before.records[0].time;
+    let lead = early.iter().filter(|record| record.time < began);
+    assert!(lead.clone().all(|record| record.time >= began - PIN_LEAD - Micros::from_secs(1)));
+    assert_eq!(early.len(), before.records.len() + lead.count(), "cut down to the session");
     // Without the session the rest goes as well.
     handle.delete_session(&local(), "kept".to_owned()).await.unwrap();
     handle.delete_session(&local(), "everything".to_owned()).await.unwrap();

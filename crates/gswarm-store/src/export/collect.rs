@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use gswarm_core::PIN_LEAD;
 use gswarm_types::{
     Body, DeviceId, Event, EventKind, Incarnation, Micros, NodeId, PeerKind, PeerLink, ProcessRow,
     Severity, Table, TableDigest,
@@ -50,9 +51,28 @@ pub(super) struct Collected {
 
 /// A GPU and the other end of its NVLinks; `None` is a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Nvlink {
-    pub(super) device: DeviceId,
-    pub(super) remote: Option<DeviceId>,
+pub struct Nvlink {
+    pub device: DeviceId,
+    pub remote: Option<DeviceId>,
+}
+
+impl Nvlink {
+    /// The links of a topology whose positions mean this table.
+    pub fn of(table: &Table, links: &[PeerLink]) -> Vec<Self> {
+        let id = |at: u32| {
+            let info = usize::try_from(at).ok().and_then(|at| table.devices.get(at));
+            info.map(|info| info.id.clone())
+        };
+        let nvlink = |link: &PeerLink| {
+            let remote = match link.remote {
+                Some(at) => Some(id(at)?),
+                None => None,
+            };
+            Some(Self { device: id(link.device)?, remote })
+        };
+        let links = links.iter().filter(|link| link.kind == PeerKind::Nvlink);
+        links.filter_map(nvlink).collect()
+    }
 }
 
 impl Collected {
@@ -79,10 +99,12 @@ struct Found {
     events_left_out: u64,
     /// The table of the newest values of each incarnation: positions in other bodies mean it.
     current: HashMap<(NodeId, Incarnation), TableDigest>,
-    /// Bodies that stand before the first values of their incarnation.
-    waiting: HashMap<(NodeId, Incarnation), Vec<Body>>,
+    /// Bodies that stand before the first values of their incarnation, with their times.
+    waiting: HashMap<(NodeId, Incarnation), Vec<(Micros, Body)>>,
     nvlinks: HashMap<NodeId, Vec<Nvlink>>,
     held_gpus: HashSet<(NodeId, DeviceId)>,
+    /// What the last list of processes before the window said.
+    held_before: HashMap<(NodeId, Incarnation), Vec<DeviceId>>,
     times: BTreeMap<NodeId, Vec<(Micros, Micros)>>,
 }
 
@@ -95,7 +117,7 @@ pub(super) fn collect(
         format!("{}-{}", input.spec.id, if order == Order::Time { "time" } else { "source" });
     let sorter = Sorter::new(reader.disk().clone(), &input.scratch, stem);
     let mut pass = Pass { input, order, sorter, failed: None, found: Found::default() };
-    for lease in reader.lease(input.spec.from, input.until()) {
+    for lease in reader.lease(input.spec.from - PIN_LEAD, input.until()) {
         if let Err(error) = reader.visit(lease.meta(), &mut |entry| pass.entry(entry)) {
             // A damaged file costs its own records, not the session; the export names it.
             let segment = lease.meta().number;
@@ -114,7 +136,16 @@ pub(super) fn collect(
             return Err(ExportError::Sort(error));
         }
     }
-    let Found { used, mut tables, times, mut events, .. } = pass.found;
+    let Found {
+        used, mut tables, times, mut events, mut held_gpus, held_before, mut nvlinks, ..
+    } = pass.found;
+    for ((node, _), devices) in held_before {
+        held_gpus.extend(devices.into_iter().map(|device| (node, device)));
+    }
+    // Told before anything that is read here; it holds until it is told otherwise.
+    for (node, links) in &input.nvlinks {
+        nvlinks.entry(*node).or_insert_with(|| links.clone());
+    }
     // Late records came after newer ones.
     events.sort_by_key(|event| event.time);
     tables.retain(|key, _| used.contains(key));
@@ -124,8 +155,8 @@ pub(super) fn collect(
         tables,
         events,
         events_left_out: pass.found.events_left_out,
-        nvlinks: pass.found.nvlinks,
-        held_gpus: input.spec.selection.is_by_process().then_some(pass.found.held_gpus),
+        nvlinks,
+        held_gpus: input.spec.selection.is_by_process().then_some(held_gpus),
         availability: times.into_iter().map(|(node, list)| (node, joined(list))).collect(),
     })
 }
@@ -202,16 +233,17 @@ impl Pass<'_> {
         match &record.body {
             Body::Values(values) => {
                 self.found.current.insert(source, values.table);
-                for body in self.found.waiting.remove(&source).unwrap_or_default() {
-                    self.resolve(source, &body);
+                for (time, body) in self.found.waiting.remove(&source).unwrap_or_default() {
+                    self.resolve(source, time, &body);
                 }
             },
-            Body::Processes(_) if !self.in_window(record.time) => {},
+            Body::Processes(_) if !self.is_near(record.time) => {},
             Body::Processes(_) | Body::Topology(_) => {
                 if self.found.current.contains_key(&source) {
-                    self.resolve(source, &record.body);
+                    self.resolve(source, record.time, &record.body);
                 } else {
-                    self.found.waiting.entry(source).or_default().push(record.body.clone());
+                    let waiting = self.found.waiting.entry(source).or_default();
+                    waiting.push((record.time, record.body.clone()));
                 }
             },
             Body::Event(_)
@@ -223,7 +255,12 @@ impl Pass<'_> {
         }
     }
 
-    fn resolve(&mut self, source: (NodeId, Incarnation), body: &Body) {
+    /// In the window, or so shortly before it that a list of processes still holds.
+    fn is_near(&self, time: Micros) -> bool {
+        time >= self.input.spec.from - PIN_LEAD && time < self.input.until()
+    }
+
+    fn resolve(&mut self, source: (NodeId, Incarnation), time: Micros, body: &Body) {
         let (node, incarnation) = source;
         let Some(digest) = self.found.current.get(&source) else { return };
         let Some(table) = self.found.tables.get(&(node, incarnation, *digest)) else { return };
@@ -237,18 +274,16 @@ impl Pass<'_> {
                 let is_wanted =
                     |row: &&ProcessRow| selection.is_by_process() && selection.has_process(row);
                 let held = rows.iter().filter(is_wanted).filter_map(|row| id(row.device));
-                self.found.held_gpus.extend(held.map(|device| (node, device)));
+                if time < self.input.spec.from {
+                    let held = held.collect();
+                    self.found.held_before.insert(source, held);
+                } else {
+                    self.found.held_gpus.extend(held.map(|device| (node, device)));
+                }
             },
             Body::Topology(links) => {
-                let nvlink = |link: &PeerLink| {
-                    let remote = match link.remote {
-                        Some(at) => Some(id(at)?),
-                        None => None,
-                    };
-                    Some(Nvlink { device: id(link.device)?, remote })
-                };
-                let links = links.iter().filter(|link| link.kind == PeerKind::Nvlink);
-                self.found.nvlinks.insert(node, links.filter_map(nvlink).collect());
+                let links = Nvlink::of(table, links);
+                self.found.nvlinks.insert(node, links);
             },
             _ => {},
         }

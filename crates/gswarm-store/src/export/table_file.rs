@@ -1,17 +1,19 @@
-//! Parquet for data frames: one row per cell, with names instead of positions.
+//! Parquet for data frames: every record, one row per cell, with names instead of positions.
 
 use std::io::Write;
 use std::sync::Arc;
 
-use gswarm_types::Body;
+use gswarm_types::{Body, Scope, Table};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
 use super::collect::{Order, collect};
+use super::json::gaps;
 use super::{ExportError, ExportFacts, ExportInput};
 use crate::entry::StoredRecord;
 use crate::reader::Reader;
@@ -20,30 +22,72 @@ use crate::sealed::SealError;
 /// Rows per row group.
 const GROUP_ROWS_MAX: usize = 262_144;
 
-const SCHEMA: &str = "message gswarm_cells {
+/// Key of the gaps in the file's metadata.
+const GAPS_KEY: &str = "gswarm_gaps";
+
+const SCHEMA: &str = "message gswarm_records {
     required int64 time (TIMESTAMP(MICROS,true));
+    required int64 node_time (TIMESTAMP(MICROS,true));
+    required int64 offset_us;
     required binary node (UTF8);
+    required binary node_id (UTF8);
+    required binary incarnation (UTF8);
     required int64 seq;
-    required binary scope (UTF8);
-    required int32 device_index;
-    required binary device_id (UTF8);
-    required binary device_name (UTF8);
-    required binary metric (UTF8);
+    required binary kind (UTF8);
+    optional binary scope (UTF8);
+    optional int32 device_index;
+    optional binary device_id (UTF8);
+    optional binary device_name (UTF8);
+    optional binary metric (UTF8);
     optional double value;
+    optional binary body (JSON);
 }";
+
+/// A column whose cells may be absent.
+struct Cells<T> {
+    present: Vec<i16>,
+    values: Vec<T>,
+}
+
+impl<T> Default for Cells<T> {
+    fn default() -> Self {
+        Self { present: Vec::new(), values: Vec::new() }
+    }
+}
+
+impl<T> Cells<T> {
+    fn push(&mut self, value: Option<T>) {
+        self.present.push(i16::from(value.is_some()));
+        self.values.extend(value);
+    }
+}
 
 #[derive(Default)]
 struct Rows {
     time: Vec<i64>,
+    node_time: Vec<i64>,
+    offset: Vec<i64>,
     node: Vec<ByteArray>,
+    node_id: Vec<ByteArray>,
+    incarnation: Vec<ByteArray>,
     seq: Vec<i64>,
-    scope: Vec<ByteArray>,
-    index: Vec<i32>,
-    id: Vec<ByteArray>,
-    name: Vec<ByteArray>,
-    metric: Vec<ByteArray>,
-    present: Vec<i16>,
-    value: Vec<f64>,
+    kind: Vec<ByteArray>,
+    scope: Cells<ByteArray>,
+    index: Cells<i32>,
+    device_id: Cells<ByteArray>,
+    device_name: Cells<ByteArray>,
+    metric: Cells<ByteArray>,
+    value: Cells<f64>,
+    body: Cells<ByteArray>,
+}
+
+/// What is the same in all rows of a record.
+struct Front {
+    stored: StoredRecord,
+    node: ByteArray,
+    node_id: ByteArray,
+    incarnation: ByteArray,
+    kind: &'static str,
 }
 
 pub(super) fn write(
@@ -53,7 +97,12 @@ pub(super) fn write(
 ) -> Result<ExportFacts, ExportError> {
     let mut collected = collect(reader, input, Order::Source)?;
     let level = ZstdLevel::try_new(3).map_err(parquet_error)?;
-    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(level)).build();
+    // What is missing belongs to the records, but is none.
+    let gaps = serde_json::to_string(&gaps(input))?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_key_value_metadata(Some(vec![KeyValue::new(GAPS_KEY.to_owned(), gaps)]))
+        .build();
     let schema = Arc::new(parse_message_type(SCHEMA).map_err(parquet_error)?);
     let mut writer =
         SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(parquet_error)?;
@@ -62,10 +111,34 @@ pub(super) fn write(
     while let Some((_, payload)) = collected.merge.next().map_err(ExportError::Sort)? {
         let stored: StoredRecord = serde_json::from_slice(&payload)?;
         records += 1;
-        let Body::Values(values) = &stored.body else { continue };
-        let key = (stored.node, stored.incarnation, values.table);
-        let Some(table) = collected.tables.get(&key) else { continue };
-        rows.push(&input.name_of(stored.node), &stored, table, values.cells.as_slice());
+        let front = Front {
+            node: ByteArray::from(input.name_of(stored.node).as_str()),
+            node_id: ByteArray::from(stored.node.to_string().as_str()),
+            incarnation: ByteArray::from(stored.incarnation.to_string().as_str()),
+            kind: kind(&stored.body),
+            stored,
+        };
+        let table = match &front.stored.body {
+            Body::Values(values) => {
+                let key = (front.stored.node, front.stored.incarnation, values.table);
+                collected.tables.get(&key).map(|table| (values, table))
+            },
+            _ => None,
+        };
+        let before = rows.time.len();
+        if let Some((values, table)) = table {
+            rows.values(&front, input, table, values.cells.as_slice());
+        }
+        // Every record has a row: events, process lists and the like as JSON, and values that show
+        // nothing here with their numbers left out.
+        if rows.time.len() == before {
+            let body = match &front.stored.body {
+                Body::Values(_) if table.is_some() => None,
+                body => Some(ByteArray::from(serde_json::to_vec(body)?)),
+            };
+            rows.begin(&front, body);
+            rows.no_cell();
+        }
         if rows.time.len() >= GROUP_ROWS_MAX {
             flush(&mut writer, &mut rows).map_err(parquet_error)?;
         }
@@ -75,26 +148,57 @@ pub(super) fn write(
     Ok(ExportFacts { records, frames: 0 })
 }
 
+const fn kind(body: &Body) -> &'static str {
+    match body {
+        Body::Values(_) => "values",
+        Body::Event(_) => "event",
+        Body::Processes(_) => "processes",
+        Body::Topology(_) => "topology",
+        Body::Mark(_) => "mark",
+        Body::Loss(_) => "loss",
+        Body::End => "end",
+        Body::Opaque { .. } => "opaque",
+        Body::Rejected { .. } => "rejected",
+    }
+}
+
 impl Rows {
-    fn push(
-        &mut self,
-        node: &str,
-        stored: &StoredRecord,
-        table: &gswarm_types::Table,
-        cells: &[Option<f64>],
-    ) {
+    fn begin(&mut self, front: &Front, body: Option<ByteArray>) {
+        let stored = &front.stored;
+        self.time.push(stored.time.0);
+        self.node_time.push(stored.wall.0);
+        self.offset.push((stored.time - stored.wall).0);
+        self.node.push(front.node.clone());
+        self.node_id.push(front.node_id.clone());
+        self.incarnation.push(front.incarnation.clone());
+        self.seq.push(i64::try_from(stored.seq).unwrap_or(i64::MAX));
+        self.kind.push(ByteArray::from(front.kind));
+        self.body.push(body);
+    }
+
+    fn no_cell(&mut self) {
+        self.scope.push(None);
+        self.index.push(None);
+        self.device_id.push(None);
+        self.device_name.push(None);
+        self.metric.push(None);
+        self.value.push(None);
+    }
+
+    /// One row per cell of the GPUs that the session selects, and of everything that is no GPU.
+    fn values(&mut self, front: &Front, input: &ExportInput, table: &Table, cells: &[Option<f64>]) {
         for (column, cell) in table.columns.iter().zip(cells) {
             let Some(info) = table.device_of(column) else { continue };
-            self.time.push(stored.time.0);
-            self.node.push(ByteArray::from(node));
-            self.seq.push(i64::try_from(stored.seq).unwrap_or(i64::MAX));
-            self.scope.push(ByteArray::from(info.scope.as_str()));
-            self.index.push(i32::try_from(info.index).unwrap_or(i32::MAX));
-            self.id.push(ByteArray::from(info.id.0.as_str()));
-            self.name.push(ByteArray::from(info.name.as_str()));
-            self.metric.push(ByteArray::from(column.metric.as_str()));
-            self.present.push(i16::from(cell.is_some()));
-            self.value.extend(*cell);
+            if info.scope == Scope::Gpu && !input.spec.selection.has_gpu(info.index) {
+                continue;
+            }
+            self.begin(front, None);
+            self.scope.push(Some(ByteArray::from(info.scope.as_str())));
+            self.index.push(Some(i32::try_from(info.index).unwrap_or(i32::MAX)));
+            self.device_id.push(Some(ByteArray::from(info.id.0.as_str())));
+            self.device_name.push(Some(ByteArray::from(info.name.as_str())));
+            self.metric.push(Some(ByteArray::from(column.metric.as_str())));
+            self.value.push(*cell);
         }
     }
 }
@@ -109,14 +213,20 @@ fn flush(writer: &mut Writer<'_>, rows: &mut Rows) -> Result<(), ParquetError> {
     let rows = std::mem::take(rows);
     let mut group = writer.next_row_group()?;
     column::<Int64Type>(&mut group, &rows.time, None)?;
+    column::<Int64Type>(&mut group, &rows.node_time, None)?;
+    column::<Int64Type>(&mut group, &rows.offset, None)?;
     column::<ByteArrayType>(&mut group, &rows.node, None)?;
+    column::<ByteArrayType>(&mut group, &rows.node_id, None)?;
+    column::<ByteArrayType>(&mut group, &rows.incarnation, None)?;
     column::<Int64Type>(&mut group, &rows.seq, None)?;
-    column::<ByteArrayType>(&mut group, &rows.scope, None)?;
-    column::<Int32Type>(&mut group, &rows.index, None)?;
-    column::<ByteArrayType>(&mut group, &rows.id, None)?;
-    column::<ByteArrayType>(&mut group, &rows.name, None)?;
-    column::<ByteArrayType>(&mut group, &rows.metric, None)?;
-    column::<DoubleType>(&mut group, &rows.value, Some(&rows.present))?;
+    column::<ByteArrayType>(&mut group, &rows.kind, None)?;
+    column::<ByteArrayType>(&mut group, &rows.scope.values, Some(&rows.scope.present))?;
+    column::<Int32Type>(&mut group, &rows.index.values, Some(&rows.index.present))?;
+    column::<ByteArrayType>(&mut group, &rows.device_id.values, Some(&rows.device_id.present))?;
+    column::<ByteArrayType>(&mut group, &rows.device_name.values, Some(&rows.device_name.present))?;
+    column::<ByteArrayType>(&mut group, &rows.metric.values, Some(&rows.metric.present))?;
+    column::<DoubleType>(&mut group, &rows.value.values, Some(&rows.value.present))?;
+    column::<ByteArrayType>(&mut group, &rows.body.values, Some(&rows.body.present))?;
     group.close()?;
     Ok(())
 }

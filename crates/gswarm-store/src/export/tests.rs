@@ -1,5 +1,6 @@
 //! Small recordings by hand and the exact files they become.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,6 +52,7 @@ fn input(seconds: i64) -> ExportInput {
         now: Micros(0),
         hold: Micros(SECOND + HALF),
         names: [(fixture::node(1), "a".to_owned()), (fixture::node(2), "b".to_owned())].into(),
+        nvlinks: BTreeMap::new(),
         holes: Vec::new(),
         expired_until: None,
         simulated: false,
@@ -199,6 +201,34 @@ fn check_held(user: Option<&str>, job: Option<&str>, expected: &str) {
     assert_eq!(column(&out, "gpu_util"), expected);
     let devices = out["summary_by_device"].as_object().unwrap();
     assert_eq!(devices.len(), out["devices"].as_array().unwrap().len());
+}
+
+#[test]
+fn who_held_a_gpu_when_the_session_began_counts() {
+    let gpus = utils(&[0, 1]);
+    let cells = [0.0, 1.0].map(Some);
+    let list = |seq, time, device| {
+        record(fixture::node(1), 7, seq, time, Body::Processes(vec![process(device, "eve", None)]))
+    };
+    // Lists come every few seconds; the one before the window still holds.
+    let entries = [
+        record(fixture::node(1), 7, 1, -9 * SECOND, values(&gpus, &cells)),
+        list(2, -8 * SECOND, 0),
+        list(3, -3 * SECOND, 1),
+        record(fixture::node(1), 7, 4, SECOND, values(&gpus, &cells)),
+    ];
+    let mut eve = input(2);
+    eve.spec.selection.user = Some("eve".to_owned());
+    let out = json(&reader(&entries, &[&gpus]), &eve);
+    assert_eq!(column(&out, "gpu_util"), "[1.0] [1.0]");
+    // An old one does not.
+    let entries = [
+        record(fixture::node(1), 7, 1, -99 * SECOND, values(&gpus, &cells)),
+        list(2, -60 * SECOND, 0),
+        record(fixture::node(1), 7, 3, SECOND, values(&gpus, &cells)),
+    ];
+    let out = json(&reader(&entries, &[&gpus]), &eve);
+    assert_eq!(column(&out, "gpu_util"), "[] []");
 }
 
 #[test]
@@ -362,13 +392,31 @@ fn parquet_reads_back() {
         .unwrap()
         .map(|row| {
             let columns: Vec<String> =
-                row.unwrap().get_column_iter().skip(2).map(|(_, f)| f.to_string()).collect();
+                row.unwrap().get_column_iter().skip(5).map(|(_, f)| f.to_string()).collect();
             columns.join(" ")
         })
         .collect();
-    assert_eq!(rows.len(), 8);
-    assert_eq!(rows[0], r#"1 "gpu" 0 "GPU-0" "H200" "gpu_utilization" 10.0"#);
-    assert_eq!(rows[7], r#"2 "node" 0 "node" "H200" "node_memory_total_bytes" 8000000000.0"#);
+    assert_eq!(rows.len(), 9, "{rows:#?}");
+    let run = r#""0000000000000007""#;
+    assert_eq!(
+        rows[0],
+        format!(r#"{run} 1 "values" "gpu" 0 "GPU-0" "H200" "gpu_utilization" 10.0 null"#)
+    );
+    assert_eq!(
+        rows[7],
+        format!(
+            r#"{run} 2 "values" "node" 0 "node" "H200" "node_memory_total_bytes" 8000000000.0 null"#
+        )
+    );
+    let end = r#"3 "mark" null null null null null null "{"mark":{"name":"done"}}""#;
+    assert_eq!(rows[8], format!("{run} {end}"));
+    // Only one GPU: its cells and those of the node; no record is left out.
+    let mut one = input;
+    one.spec.selection.gpus = Some(vec![7]);
+    let mut out = Vec::new();
+    export(&reader, &one, ExportFormat::Parquet, &mut out).unwrap();
+    let file = SerializedFileReader::new(bytes::Bytes::from(out)).unwrap();
+    assert!(file.get_row_iter(None).unwrap().count() < 9);
 }
 
 #[test]

@@ -160,6 +160,12 @@ pub(crate) struct CaptureArgs {
     /// Only these GPUs of each node
     #[arg(long, value_name = "0,1", value_delimiter = ',')]
     pub(crate) gpus: Option<Vec<u32>>,
+    /// Only GPUs that a process of this user held
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+    /// Only GPUs that a process of this job held
+    #[arg(long, value_name = "ID")]
+    pub(crate) job: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]

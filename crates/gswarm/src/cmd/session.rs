@@ -79,7 +79,8 @@ pub(super) async fn capture(context: &Context, args: CaptureArgs) -> anyhow::Res
         freq: args.freq.map(i64::from),
         nodes: args.nodes,
         gpus: args.gpus,
-        job: None,
+        user: args.user,
+        job: checked_job(args.job)?,
         request_id: Some(request_id()),
     };
     let body = context.client()?.capture(&request).await?;
