@@ -45,6 +45,7 @@ pub struct StartRequest {
     pub note: Option<String>,
     /// The same id again changes nothing and gives the same answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
 }
 
@@ -72,6 +73,7 @@ pub struct CaptureRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
 }
 
@@ -80,6 +82,7 @@ pub struct CaptureRequest {
 #[serde(deny_unknown_fields)]
 pub struct StopRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
 }
 
@@ -88,6 +91,7 @@ pub struct StopRequest {
 #[serde(deny_unknown_fields)]
 pub struct StopAllRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
 }
 
