@@ -1,4 +1,5 @@
-//! Raw NVML by dlopen: the only crate with unsafe Rust, behind a small safe face.
+//! Raw NVML by dlopen, and one call of the C library: the only crate with unsafe Rust, behind a
+//! small safe face.
 //!
 //! The library is looked up at run time, every function in it is optional, and every call gives a
 //! `Result`: a machine without the driver, an old driver and a lost GPU are ordinary answers.
@@ -15,6 +16,7 @@ mod process;
 mod turn;
 mod gpm;
 mod event;
+pub mod memory;
 
 pub use device::{
     ClockKind, Device, EccKind, MemoryUse, PcieDirection, RemappedRows, ThrottleCause, Utilization,

@@ -47,6 +47,7 @@ pub(crate) struct Inner {
     pub(crate) time: HostTime,
     pub(crate) live: Live,
     pub(crate) stop_wished: watch::Receiver<bool>,
+    pub(crate) give_back: fn(),
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) version: String,
@@ -249,6 +250,7 @@ impl Handle {
         let (sender, pieces) = mpsc::channel(EXPORT_PIECES_MAX);
         let name = input.spec.name.to_string();
         let size_estimate = export::size_estimate(&reader, &input);
+        let give_back = self.inner.give_back;
         self.inner.tasks.spawn_blocking(move || {
             let mut pipe = Pipe { sender: sender.clone(), buffer: Vec::new() };
             let done = export::export(&reader, &input, format, &mut pipe)
@@ -258,6 +260,7 @@ impl Handle {
                 tracing::info!(%error, "export ended early");
                 let _gone = sender.blocking_send(Err(error));
             }
+            give_back();
         });
         Ok(ExportStream { name, size_estimate, pieces })
     }

@@ -42,6 +42,8 @@ pub struct HostParts {
     pub disk: Arc<dyn Disk>,
     /// For ids; from the operating system in production.
     pub seed: u64,
+    /// Called after work that needed much memory, to give it back to the system.
+    pub give_back: fn(),
 }
 
 impl Host {

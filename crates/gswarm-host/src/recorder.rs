@@ -126,6 +126,7 @@ pub(crate) struct Recorder {
     next_flush: u64,
     tasks: TaskTracker,
     calls: mpsc::WeakSender<Call>,
+    give_back: fn(),
     upkeep: Option<JoinHandle<()>>,
     ticks: u64,
     stop_wish: watch::Sender<bool>,

@@ -141,6 +141,7 @@ impl Cluster {
             clock: self.host_clock.clone(),
             disk,
             seed: self.seed ^ self.host_starts.rotate_left(32),
+            give_back: || {},
         };
         let host = Host::start(self.host_config.clone(), parts).await?;
         for machine in &self.machines {

@@ -135,7 +135,12 @@ impl RunningHost {
 }
 
 fn parts() -> HostParts {
-    HostParts { clock: Arc::new(SystemClock), disk: Arc::new(StdDisk), seed: rand::random() }
+    HostParts {
+        clock: Arc::new(SystemClock),
+        disk: Arc::new(StdDisk),
+        seed: rand::random(),
+        give_back: gswarm_driver::memory::give_back,
+    }
 }
 
 fn host_config(plan: &HostPlan, addresses: Vec<String>) -> anyhow::Result<HostConfig> {

@@ -83,6 +83,7 @@ pub(crate) async fn start(
     recorder.tasks = tasks.clone();
     recorder.calls = call_sender.downgrade();
     recorder.stop_wish = stop_wish;
+    recorder.give_back = parts.give_back;
     let handle = Handle::new(crate::handle::Inner {
         calls: call_sender,
         ingest: ingest_sender,
@@ -90,6 +91,7 @@ pub(crate) async fn start(
         time,
         live,
         stop_wished,
+        give_back: parts.give_back,
         stop: stop.clone(),
         tasks: tasks.clone(),
         version: recorder.config.version.clone(),
@@ -265,6 +267,7 @@ fn assemble(
         next_flush: 0,
         tasks: TaskTracker::new(),
         calls: mpsc::channel(1).0.downgrade(),
+        give_back: || {},
         upkeep: None,
         ticks: 0,
         stop_wish: watch::channel(false).0,

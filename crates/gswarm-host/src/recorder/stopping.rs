@@ -316,9 +316,11 @@ impl Recorder {
         };
         let reader = self.reader.clone();
         let calls = self.calls.clone();
+        let give_back = self.give_back;
         self.tasks.spawn(async move {
             let order = name_damage(&reader, &calls, id, order).await;
             let exported = export_job::run(reader, order).await;
+            drop(tokio::task::spawn_blocking(give_back));
             if let Some(calls) = calls.upgrade() {
                 let _stopping = calls.send(Call::Exported(id, exported)).await;
             }

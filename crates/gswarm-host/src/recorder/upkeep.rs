@@ -85,6 +85,7 @@ impl Recorder {
         let dir = self.config.data_dir.join("journal");
         let storage = self.storage;
         let calls = self.calls.clone();
+        let give_back = self.give_back;
         self.upkeep = Some(tokio::task::spawn_blocking(move || {
             for meta in closed {
                 let damage = seal_one(&disk, &dir, &catalog, &meta, storage);
@@ -97,6 +98,7 @@ impl Recorder {
             for trim in trims {
                 trim_one(&disk, &dir, &catalog, &trim);
             }
+            give_back();
         }));
     }
 

@@ -18,7 +18,7 @@ use super::SealError;
 use crate::entry::{Entry, FORMAT, StoredRecord, TableEntry};
 
 /// Entries in one row group: what a reader holds in memory at a time.
-pub(super) const GROUP_ROWS_MAX: usize = 8_192;
+pub(super) const GROUP_ROWS_MAX: usize = 4_096;
 /// Key of our own description in the file's metadata.
 pub(super) const META_KEY: &str = "gswarm";
 /// Columns in front of the cells.
