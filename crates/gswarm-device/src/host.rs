@@ -40,6 +40,8 @@ pub struct HostDevices {
     disks: Tracked<3>,
     nics: Tracked<2>,
     before: Option<Before>,
+    /// When the machine was last read, and what it said.
+    held: Option<(Micros, Vec<Option<f64>>)>,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,9 @@ const NIC_METRICS: [&str; 2] = ["nic_rx_bytes_per_second", "nic_tx_bytes_per_sec
 
 /// The name of the machine as a device; there is only one.
 const NODE_DEVICE: &str = "node";
+/// Between quick ticks the machine's values are held: the kernel counts CPU time in hundredths of a
+/// second, and ten times a second reading them would cost more than the GPUs do.
+const HOLD: Micros = Micros::from_millis(450);
 /// Sectors of `/proc/diskstats`, whatever the disk itself calls a sector.
 const SECTOR_BYTES: f64 = 512.0;
 
@@ -114,7 +119,14 @@ impl HostDevices {
             disks: Tracked::new(options.sys_root.join("block"), Class::Disk),
             nics: Tracked::new(options.sys_root.join("class/net"), Class::Nic),
             before: None,
+            held: None,
         }
+    }
+
+    /// What was read so shortly before that reading again would say nothing new.
+    fn held(&self, now: Micros) -> Option<Vec<Option<f64>>> {
+        let (at, cells) = self.held.as_ref()?;
+        (now > *at && now - *at < HOLD).then(|| cells.clone())
     }
 
     /// The nine cells of the machine itself, in the order of `NODE_METRICS`.
@@ -168,6 +180,10 @@ impl HostDevices {
 
 impl Devices for HostDevices {
     fn sample(&mut self, now: Micros) -> Sample {
+        if let Some(cells) = self.held(now) {
+            let table = Arc::clone(&self.table);
+            return Sample { table, cells, events: Vec::new(), processes: None, topology: None };
+        }
         if self.read_counters(now) {
             let table = table_of(&self.product, &self.disks.names(), &self.nics.names());
             if table != *self.table {
@@ -183,6 +199,7 @@ impl Devices for HostDevices {
             cells.push(busy_milliseconds.map(|busy| (busy / 10.0).clamp(0.0, 100.0)));
         }
         cells.extend(self.nics.rates().flatten());
+        self.held = Some((now, cells.clone()));
         let table = Arc::clone(&self.table);
         Sample { table, cells, events: Vec::new(), processes: None, topology: None }
     }

@@ -596,6 +596,25 @@ fn slow_calls_are_never_made_in_the_tick() {
 }
 
 #[test]
+fn what_changes_slowly_is_held_between_quick_ticks() {
+    let fake = Fake::with_defines(&[], "");
+    fake.control(&format!("set gpus * 1; log {}", fake.log().display()));
+    let mut devices = fake.open();
+    devices.sample(Micros::from_millis(10_000));
+    fs::remove_file(fake.log()).unwrap();
+    for tick in 1..=20 {
+        // Ticks are a little late, now this much and now that.
+        let sample = devices.sample(Micros::from_millis(10_000 + 100 * tick + tick * 7 % 5));
+        assert!(sample.cells.iter().any(Option::is_some));
+    }
+    let log = fs::read_to_string(fake.log()).unwrap();
+    let count = |name: &str| log.lines().filter(|line| line.contains(name)).count();
+    assert_eq!(count("nvmlDeviceGetPowerUsage"), 20);
+    assert_eq!(count("nvmlDeviceGetTemperature"), 4);
+    assert_eq!(count("nvmlDeviceGetEnforcedPowerLimit"), 2);
+}
+
+#[test]
 fn gpm_is_never_entered_by_two_threads() {
     let fake = Fake::with_defines(&["-DSLOW_CALLS"], "");
     fake.control(&format!("set gpus * 8; log {}", fake.log().display()));

@@ -44,6 +44,8 @@ const SEGMENT_RECORDS_MAX: usize = 1_000;
 const SEGMENTS_PER_SPOOL: usize = 16;
 /// Newest records whose checksums are remembered after they left, to compare with the host's.
 const RECENT_MAX: usize = 1_024;
+/// Newest records that need not be read back from disk.
+const FRESH_MAX: usize = 4;
 
 /// How much a spool may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +116,8 @@ pub(crate) struct Spool {
     boot_id: String,
     next_seq: u64,
     recent: VecDeque<(u64, u32)>,
+    /// The newest records by ordinal, as long as they have not been sent: most are sent at once.
+    fresh: VecDeque<(u64, Record)>,
     lines: LineBuffer,
     reader: Option<(u64, Box<dyn ReadAt>)>,
     counters: Counters,
@@ -151,6 +155,7 @@ impl Spool {
             boot_id,
             next_seq: 1,
             recent: VecDeque::new(),
+            fresh: VecDeque::new(),
             lines: LineBuffer::new(),
             reader: None,
             counters: Counters::default(),
@@ -220,6 +225,18 @@ impl Spool {
     pub(crate) fn ack_through(&mut self, ordinal: u64, at: Times) {
         let freed = self.index.free_through(ordinal);
         self.acked(freed, at);
+    }
+
+    /// The same without a look at the disk; false when that is needed.
+    pub(crate) fn ack_in_memory(&mut self, ordinal: u64) -> bool {
+        if self.needs_reasons() {
+            return false;
+        }
+        // Files that this empties go with the next record.
+        let freed = self.index.free_through(ordinal);
+        self.counters.acked += freed as u64;
+        self.overflowing &= freed == 0;
+        true
     }
 
     /// The host has had these for longer than this stream.
@@ -323,11 +340,11 @@ impl Spool {
             self.index.add_table(segment, digest);
         }
         position.offset += record_at as u64;
-        self.hold(&record, position, crc, self.lines.len() - record_at - 1);
+        self.hold(record, position, crc, self.lines.len() - record_at - 1);
         Ok(cut)
     }
 
-    fn hold(&mut self, record: &Record, at: Position, crc: u32, len: usize) {
+    fn hold(&mut self, record: Record, at: Position, crc: u32, len: usize) {
         let (table, loss) = match &record.body {
             Body::Values(values) => (Some(values.table), None),
             Body::Loss(loss) => (None, Some(*loss)),
@@ -343,11 +360,16 @@ impl Spool {
             crc,
             table,
         };
+        let ordinal = self.index.next_ordinal();
         self.index.push(held, loss);
         self.segment_records += 1;
         self.recent.push_back((record.seq, crc));
         if self.recent.len() > RECENT_MAX {
             self.recent.pop_front();
+        }
+        self.fresh.push_back((ordinal, record));
+        if self.fresh.len() > FRESH_MAX {
+            self.fresh.pop_front();
         }
     }
 

@@ -108,6 +108,21 @@ fn rates_begin_with_the_second_sample() {
 }
 
 #[test]
+fn between_quick_ticks_values_are_held() {
+    let mut machine = Machine::usual();
+    machine.host.sample(Micros::from_secs(10));
+    machine.host.sample(Micros::from_secs(11));
+    machine.write("proc/loadavg", "9.50 0.50 0.25 1/100 1234\n");
+    let load = |machine: &mut Machine, millis: i64| {
+        let sample = machine.host.sample(Micros::from_millis(millis));
+        sample.cells[sample.table.position(0, "node_load_1m").unwrap()]
+    };
+    assert_eq!(load(&mut machine, 11_100), Some(0.75));
+    assert_eq!(load(&mut machine, 11_400), Some(0.75));
+    assert_eq!(load(&mut machine, 11_499), Some(9.5));
+}
+
+#[test]
 fn disks_and_interfaces_come_and_go() {
     let mut machine = Machine::new(&[
         ("proc/diskstats", DISKSTATS),

@@ -11,8 +11,11 @@ use gswarm_types::{Micros, PeerKind};
 use super::board::Board;
 use super::gpm::Gpm;
 use super::link;
-use super::reading::{FAST, Key, Reading};
+use super::reading::{FAST, FastReading, Key, Values};
 use super::thread::{Closed, DriverTime, Message, Outbox};
+
+/// How early a held value counts as due.
+const DUE_EARLY: Micros = Micros::from_millis(50);
 
 /// A request for one row.
 #[derive(Debug, Clone)]
@@ -55,9 +58,38 @@ pub(super) struct FastThread {
 struct Reader {
     device: Device,
     profile: Profile,
-    readings: Vec<&'static Reading>,
+    readings: Vec<HeldReading>,
     gpm: Option<Gpm>,
     links: Arc<[u32]>,
+}
+
+/// A reading and what it last gave.
+#[derive(Debug)]
+struct HeldReading {
+    fast: &'static FastReading,
+    read_at: Option<Micros>,
+    values: Option<Values>,
+}
+
+impl HeldReading {
+    /// Ticks come a little early or late: a value that is nearly due is read.
+    fn is_due(&self, now: Micros) -> bool {
+        self.read_at.is_none_or(|at| now - at >= self.fast.every - DUE_EARLY || now < at)
+    }
+
+    /// Reads again what is due; only a lost GPU is an error.
+    fn read(&mut self, device: &Device, now: Micros) -> Result<(), NvmlError> {
+        if !self.is_due(now) {
+            return Ok(());
+        }
+        self.read_at = Some(now);
+        self.values = match (self.fast.reading.read)(device) {
+            Ok(values) => Some(values),
+            Err(NvmlError::GpuLost) => return Err(NvmlError::GpuLost),
+            Err(_) => None,
+        };
+        Ok(())
+    }
 }
 
 impl FastThread {
@@ -120,14 +152,14 @@ impl Reader {
             Ok(uuid) => uuid,
             Err(error) => pci.clone().ok_or(error)?,
         };
-        let wanted = FAST.iter().filter(|reading| reading.is_wanted(&thread.extra));
+        let wanted = FAST.iter().filter(|fast| fast.reading.is_wanted(&thread.extra));
         let mut readings = Vec::new();
-        for reading in wanted {
-            match (reading.read)(&device) {
+        for fast in wanted {
+            match (fast.reading.read)(&device) {
                 Err(NvmlError::GpuLost) => return Err(NvmlError::GpuLost),
                 Err(error) if error.is_absence() => {},
                 // Any other failure may pass, so the column stays.
-                Ok(_) | Err(_) => readings.push(reading),
+                Ok(_) | Err(_) => readings.push(HeldReading { fast, read_at: None, values: None }),
             }
         }
         let name = device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
@@ -146,20 +178,19 @@ impl Reader {
             gpm.follow(&links);
         }
         self.links = links;
-        let metrics = self.readings.iter().flat_map(|reading| reading.metrics);
+        let metrics = self.readings.iter().flat_map(|held| held.fast.reading.metrics);
         self.profile.keys = metrics.map(|metric| Key::gpu(metric)).collect();
         self.profile.keys.extend(self.gpm.iter().flat_map(Gpm::keys));
     }
 
     fn row(&mut self, now: Micros) -> Result<Vec<Option<f64>>, NvmlError> {
         let mut cells = Vec::with_capacity(self.profile.keys.len());
-        for reading in &self.readings {
-            match (reading.read)(&self.device) {
-                Ok(values) => {
-                    cells.extend(values.iter().take(reading.metrics.len()).copied().map(Some));
-                },
-                Err(NvmlError::GpuLost) => return Err(NvmlError::GpuLost),
-                Err(_) => cells.resize(cells.len() + reading.metrics.len(), None),
+        for held in &mut self.readings {
+            held.read(&self.device, now)?;
+            let width = held.fast.reading.metrics.len();
+            match held.values {
+                Some(values) => cells.extend(values.iter().take(width).copied().map(Some)),
+                None => cells.resize(cells.len() + width, None),
             }
         }
         if let Some(gpm) = &mut self.gpm {

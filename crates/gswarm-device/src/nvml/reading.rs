@@ -27,6 +27,18 @@ pub(super) struct Reading {
     pub(super) read: fn(&Device) -> Result<Values, NvmlError>,
 }
 
+/// A reading that is quick enough for the tick.
+#[derive(Debug)]
+pub(super) struct FastReading {
+    pub(super) reading: Reading,
+    /// How long its values are held.
+    pub(super) every: Micros,
+}
+
+const TICK: Micros = Micros::ZERO;
+const HALF_SECOND: Micros = Micros::from_millis(500);
+const SECOND: Micros = Micros::from_secs(1);
+
 /// A reading that is too slow for the tick.
 #[derive(Debug)]
 pub(super) struct SlowReading {
@@ -55,57 +67,100 @@ impl Reading {
     }
 }
 
-/// Read in every tick. Each takes under a microsecond from the driver's cache and up to a hundred
-/// when the driver refreshes that, which happens every 100 to 200 ms.
-pub(super) const FAST: &[Reading] = &[
-    Reading {
-        metrics: &["gpu_utilization", "memory_controller_utilization"],
-        read: |d| d.utilization().map(|u| two(f64::from(u.gpu), f64::from(u.memory))),
+/// Read in the tick. Each takes a few microseconds from the driver's cache and up to a hundred when
+/// the driver refreshes that, which happens every 100 to 200 ms. What changes slowly is held between
+/// quick ticks: ten times a second nobody needs the power limit, and every call costs.
+pub(super) const FAST: &[FastReading] = &[
+    FastReading {
+        reading: Reading {
+            metrics: &["gpu_utilization", "memory_controller_utilization"],
+            read: |d| d.utilization().map(|u| two(f64::from(u.gpu), f64::from(u.memory))),
+        },
+        every: TICK,
     },
-    Reading {
-        metrics: &["memory_used_bytes", "memory_total_bytes"],
-        read: |d| d.memory().map(|m| two(m.used as f64, m.total as f64)),
+    FastReading {
+        reading: Reading {
+            metrics: &["memory_used_bytes", "memory_total_bytes"],
+            read: |d| d.memory().map(|m| two(m.used as f64, m.total as f64)),
+        },
+        every: TICK,
     },
-    Reading {
-        metrics: &["temperature_celsius"],
-        read: |d| d.temperature_celsius().map(|v| one(v.into())),
+    FastReading {
+        reading: Reading {
+            metrics: &["temperature_celsius"],
+            read: |d| d.temperature_celsius().map(|v| one(v.into())),
+        },
+        every: HALF_SECOND,
     },
-    Reading {
-        metrics: &["power_milliwatts"],
-        read: |d| d.power_milliwatts().map(|v| one(v.into())),
+    FastReading {
+        reading: Reading {
+            metrics: &["power_milliwatts"],
+            read: |d| d.power_milliwatts().map(|v| one(v.into())),
+        },
+        every: TICK,
     },
-    Reading {
-        metrics: &["power_limit_milliwatts"],
-        read: |d| d.power_limit_milliwatts().map(|v| one(v.into())),
+    FastReading {
+        reading: Reading {
+            metrics: &["power_limit_milliwatts"],
+            read: |d| d.power_limit_milliwatts().map(|v| one(v.into())),
+        },
+        every: SECOND,
     },
-    Reading {
-        metrics: &["clock_sm_mhz"],
-        read: |d| d.clock_mhz(ClockKind::Sm).map(|v| one(v.into())),
+    FastReading {
+        reading: Reading {
+            metrics: &["clock_sm_mhz"],
+            read: |d| d.clock_mhz(ClockKind::Sm).map(|v| one(v.into())),
+        },
+        every: TICK,
     },
-    Reading {
-        metrics: &["clock_memory_mhz"],
-        read: |d| d.clock_mhz(ClockKind::Memory).map(|v| one(v.into())),
+    FastReading {
+        reading: Reading {
+            metrics: &["clock_memory_mhz"],
+            read: |d| d.clock_mhz(ClockKind::Memory).map(|v| one(v.into())),
+        },
+        every: HALF_SECOND,
     },
-    Reading {
-        metrics: &["clock_event_reasons"],
-        read: |d| d.clock_event_reasons().map(|v| one(v as f64)),
+    FastReading {
+        reading: Reading {
+            metrics: &["clock_event_reasons"],
+            read: |d| d.clock_event_reasons().map(|v| one(v as f64)),
+        },
+        every: TICK,
     },
-    Reading {
-        metrics: &["encoder_utilization"],
-        read: |d| d.encoder_utilization().map(|v| one(v.into())),
+    FastReading {
+        reading: Reading {
+            metrics: &["encoder_utilization"],
+            read: |d| d.encoder_utilization().map(|v| one(v.into())),
+        },
+        every: HALF_SECOND,
     },
-    Reading {
-        metrics: &["decoder_utilization"],
-        read: |d| d.decoder_utilization().map(|v| one(v.into())),
+    FastReading {
+        reading: Reading {
+            metrics: &["decoder_utilization"],
+            read: |d| d.decoder_utilization().map(|v| one(v.into())),
+        },
+        every: HALF_SECOND,
     },
-    Reading { metrics: &["fan_percent"], read: |d| d.fan_percent().map(|v| one(v.into())) },
-    Reading {
-        metrics: &["performance_state"],
-        read: |d| d.performance_state().map(|v| one(v.into())),
+    FastReading {
+        reading: Reading {
+            metrics: &["fan_percent"],
+            read: |d| d.fan_percent().map(|v| one(v.into())),
+        },
+        every: SECOND,
     },
-    Reading {
-        metrics: &["memory_temperature_celsius"],
-        read: |d| d.field(FieldId::MemoryTemperature).map(|field| one(field.value)),
+    FastReading {
+        reading: Reading {
+            metrics: &["performance_state"],
+            read: |d| d.performance_state().map(|v| one(v.into())),
+        },
+        every: HALF_SECOND,
+    },
+    FastReading {
+        reading: Reading {
+            metrics: &["memory_temperature_celsius"],
+            read: |d| d.field(FieldId::MemoryTemperature).map(|field| one(field.value)),
+        },
+        every: HALF_SECOND,
     },
 ];
 
@@ -218,7 +273,8 @@ mod tests {
     #[test]
     fn every_metric_is_in_the_catalogue() {
         let slow = SLOW.iter().map(|slow| &slow.reading);
-        for reading in FAST.iter().chain(slow) {
+        let fast = FAST.iter().map(|fast| &fast.reading);
+        for reading in fast.chain(slow) {
             assert!(reading.metrics.len() <= VALUES_MAX);
             for name in reading.metrics {
                 assert!(Metric::find(name).is_some(), "{name}");
@@ -228,8 +284,8 @@ mod tests {
 
     #[test]
     fn extras_are_read_only_when_asked_for() {
-        let fan = FAST.iter().find(|reading| reading.metrics == ["fan_percent"]).unwrap();
-        assert!(!fan.is_wanted(&[]));
-        assert!(fan.is_wanted(&[Metric::find("fan_percent").unwrap()]));
+        let fan = FAST.iter().find(|fast| fast.reading.metrics == ["fan_percent"]).unwrap();
+        assert!(!fan.reading.is_wanted(&[]));
+        assert!(fan.reading.is_wanted(&[Metric::find("fan_percent").unwrap()]));
     }
 }

@@ -169,7 +169,7 @@ impl Stream<'_> {
                 self.start_flushes(None).await?;
             },
             Wake::Spool(false) => return Err(Ended::Lost("the agent stops".to_owned())),
-            Wake::Read(batch) => self.queue(batch)?,
+            Wake::Read(batch) => self.read(batch)?,
             Wake::Freed => self.freeing = None,
             Wake::Heartbeat => self.answer(self.heartbeat())?,
             Wake::Silence => {
@@ -236,6 +236,10 @@ impl Stream<'_> {
         }
         if let Some(through) = self.free_through.take() {
             let spool = self.link.spool.clone();
+            // Waking a thread for this costs more than the work itself.
+            if spool.quick_turn(|spool| spool.ack_in_memory(through)) == Some(true) {
+                return;
+            }
             let at = self.link.now();
             self.freeing = Some(tokio::task::spawn_blocking(move || {
                 spool.turn(|spool| spool.ack_through(through, at));
@@ -255,14 +259,19 @@ impl Stream<'_> {
             bytes_max: bytes.min(BATCH_BYTES_MAX),
         };
         let (spool, cursor, at) = (self.link.spool.clone(), self.cursor, self.link.now());
+        let fresh = spool.quick_turn(|spool| spool.fresh_batch(cursor, limits)).flatten();
+        if let Some(batch) = fresh {
+            self.queue(batch);
+            return;
+        }
         let job = tokio::task::spawn_blocking(move || {
             spool.turn(|spool| spool.read_batch(cursor, limits, at))
         });
         self.reading = Some((cursor, job));
     }
 
-    /// Puts a batch that was read behind what is being sent.
-    fn queue(&mut self, batch: Option<Batch>) -> Result<(), Ended> {
+    /// A batch came from the disk.
+    fn read(&mut self, batch: Option<Batch>) -> Result<(), Ended> {
         let from = self.reading.take().map(|(from, _)| from);
         let Some(batch) = batch else {
             return Err(Ended::Lost("the spool could not be read".to_owned()));
@@ -271,6 +280,12 @@ impl Stream<'_> {
             // A table has to go first: read again from there.
             return Ok(());
         }
+        self.queue(batch);
+        Ok(())
+    }
+
+    /// Puts records behind what is being sent.
+    fn queue(&mut self, batch: Batch) {
         self.cursor = batch.cursor;
         let mut records = Vec::with_capacity(batch.records.len());
         for outgoing in batch.records {
@@ -288,7 +303,6 @@ impl Stream<'_> {
         if !records.is_empty() {
             self.outbox.push_back(FromAgent::Records(v1::Records { records }));
         }
-        Ok(())
     }
 
     fn send_table(&mut self, outgoing: &Outgoing) {

@@ -56,8 +56,27 @@ pub(crate) enum Agreement {
 }
 
 impl Spool {
-    /// Reads records from the cursor on. What cannot be read back is given up, by name.
-    pub(crate) fn read_batch(&mut self, cursor: u64, limits: BatchLimits, at: Times) -> Batch {
+    /// Records from the cursor on that are still in memory; `None` when the disk has to be asked.
+    pub(crate) fn fresh_batch(&mut self, cursor: u64, limits: BatchLimits) -> Option<Batch> {
+        let wanted = self.wanted(cursor, limits);
+        let is_fresh = |held: &Held| self.fresh.iter().any(|(ordinal, _)| *ordinal == held.ordinal);
+        let next = wanted.last().filter(|_| wanted.iter().all(is_fresh))?.ordinal + 1;
+        let records = wanted.iter().map(|held| self.take_fresh(held)).collect::<Option<_>>()?;
+        Some(Batch { records, cursor: next })
+    }
+
+    /// Sent once, it is read from disk should it be needed again.
+    fn take_fresh(&mut self, held: &Held) -> Option<Outgoing> {
+        let place = self.fresh.iter().position(|(ordinal, _)| *ordinal == held.ordinal)?;
+        let table = match held.table {
+            Some(digest) => Some((digest, Arc::clone(self.tables.get(&digest)?))),
+            None => None,
+        };
+        let (ordinal, record) = self.fresh.remove(place)?;
+        Some(Outgoing { ordinal, record, crc: held.crc, table })
+    }
+
+    fn wanted(&self, cursor: u64, limits: BatchLimits) -> Vec<Held> {
         let mut wanted = Vec::new();
         let mut bytes = 0;
         for held in self.index.from(cursor).take(limits.records_max) {
@@ -67,6 +86,12 @@ impl Spool {
             }
             wanted.push(*held);
         }
+        wanted
+    }
+
+    /// Reads records from the cursor on. What cannot be read back is given up, by name.
+    pub(crate) fn read_batch(&mut self, cursor: u64, limits: BatchLimits, at: Times) -> Batch {
+        let wanted = self.wanted(cursor, limits);
         let mut batch = Batch {
             records: Vec::with_capacity(wanted.len()),
             cursor: wanted

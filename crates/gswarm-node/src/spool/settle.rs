@@ -15,8 +15,7 @@ impl Spool {
             self.overflowing = true;
             self.note(at, overflow_event(&self.limits));
         }
-        let due = self.rolled || self.index.has_unexplained() || self.losses.has_errors();
-        if explain || due {
+        if explain || self.needs_reasons() {
             let explained = self.write_losses(at);
             // What is remembered as gone must have its reason on disk.
             if self.rolled && explained {
@@ -26,6 +25,11 @@ impl Spool {
         }
         self.remove_segments(&self.index.emptied(self.active()));
         self.keep_limits();
+    }
+
+    /// Something has to be written down before anything else goes.
+    pub(super) fn needs_reasons(&self) -> bool {
+        self.rolled || self.index.has_unexplained() || self.losses.has_errors()
     }
 
     /// Drops the oldest records beyond the limits; true when there were any.

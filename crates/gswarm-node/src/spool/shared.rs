@@ -1,6 +1,6 @@
 //! One spool for sampler and link: short turns on blocking threads, snapshots for everyone else.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use gswarm_types::Incarnation;
 use tokio::sync::watch;
@@ -53,6 +53,18 @@ impl SharedSpool {
         let answer = act(&mut spool);
         self.publish(spool.view());
         answer
+    }
+
+    /// A turn that asks no disk, on any thread; `None` while somebody else has one.
+    pub(crate) fn quick_turn<T>(&self, act: impl FnOnce(&mut Spool) -> T) -> Option<T> {
+        let mut spool = match self.spool.try_lock() {
+            Ok(spool) => spool,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let answer = act(&mut spool);
+        self.publish(spool.view());
+        Some(answer)
     }
 
     /// A turn on a blocking thread.
