@@ -1,5 +1,7 @@
 //! The spool against a model: scripts of appends, acks, kills, full disks and damage.
 
+mod released;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -2,6 +2,7 @@
 
 mod world;
 mod damage;
+mod released;
 
 use proptest::prelude::*;
 
