@@ -15,6 +15,7 @@ mod slurm;
 mod thread;
 mod fast;
 mod board;
+mod budget;
 mod slow;
 mod watch;
 mod health;
@@ -222,6 +223,17 @@ impl NvmlDevices {
             },
             Message::Row { seq, cells } => gpu.answered(seq == self.seq, Some(cells)),
             Message::Lost { seq } => gpu.answered(seq == self.seq, None),
+            Message::OverBudget { row } => self.events.push(Event {
+                kind: EventKind::DriverSlow,
+                severity: Severity::Warning,
+                device: Some(gpu.id()),
+                code: Some(row.0),
+                message: format!(
+                    "the driver took {} us for one row: to stay under 2 % of a core, this GPU is read \
+                     less often and its values are held in between",
+                    row.0
+                ),
+            }),
             Message::SlowReady => gpu.slow_ready = true,
             Message::Watched(watched) => {
                 gpu.watched = Some(watched);

@@ -615,6 +615,28 @@ fn what_changes_slowly_is_held_between_quick_ticks() {
 }
 
 #[test]
+fn a_slow_driver_is_asked_less_often() {
+    let fake = Fake::with_defines(&[], "");
+    let control = format!("set gpus * 1; set gpm 0 0; log {}", fake.log().display());
+    fake.control(&control);
+    let mut devices = fake.open();
+    devices.sample(Micros::from_millis(10_000));
+    fs::remove_file(fake.log()).unwrap();
+    fake.control(&format!("{control}; set delay_us 0 3000"));
+    let mut events = Vec::new();
+    for tick in 1..=40 {
+        let sample = devices.sample(Micros::from_millis(10_000 + 100 * tick));
+        assert!(cell(&sample, 0, "power_milliwatts").is_some(), "held, not absent");
+        events.extend(sample.events.into_iter().map(|event| event.kind));
+    }
+    assert_eq!(events, [EventKind::DriverSlow]);
+    let log = fs::read_to_string(fake.log()).unwrap();
+    let rows = log.lines().filter(|line| line.contains("nvmlDeviceGetPowerUsage")).count();
+    // 4 s earn 80 ms, 50 are in hand; a row of five calls or more takes at least 15.
+    assert!((4..=10).contains(&rows), "{rows} rows");
+}
+
+#[test]
 fn gpm_is_never_entered_by_two_threads() {
     let fake = Fake::with_defines(&["-DSLOW_CALLS"], "");
     fake.control(&format!("set gpus * 8; log {}", fake.log().display()));

@@ -36,10 +36,7 @@ pub(crate) async fn run(reader: Reader, order: ExportOrder) -> Exported {
     let name = order.input.spec.name.clone();
     let bytes = size_estimate(&reader, &order.input);
     let by_hand = format!("gswarm profiler export --name {name} -o {name}.json");
-    if bytes > AUTOMATIC_BYTES_MAX {
-        let megabytes = bytes / 1_000_000;
-        let note =
-            format!("the session covers {megabytes} MB of recording: export it with `{by_hand}`");
+    if let Some(note) = too_large(bytes, &by_hand) {
         return Exported { file: None, note: Some(note) };
     }
     let written = tokio::task::spawn_blocking(move || write(&reader, &order)).await;
@@ -57,6 +54,14 @@ pub(crate) async fn run(reader: Reader, order: ExportOrder) -> Exported {
             Exported { file: None, note: Some(format!("the export failed: try `{by_hand}`")) }
         },
     }
+}
+
+/// What to say instead of writing a file that nobody may want to wait for.
+fn too_large(bytes: u64, by_hand: &str) -> Option<String> {
+    (bytes > AUTOMATIC_BYTES_MAX).then(|| {
+        let megabytes = bytes / 1_000_000;
+        format!("the session covers {megabytes} MB of recording: export it with `{by_hand}`")
+    })
 }
 
 fn write(reader: &Reader, order: &ExportOrder) -> io::Result<(PathBuf, u32)> {
@@ -153,5 +158,21 @@ impl Write for FileWriter {
         self.file.append(&self.buffer)?;
         self.buffer.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_sessions_are_exported_by_hand() {
+        let by_hand = "gswarm profiler export --name x -o x.json";
+        assert_eq!(too_large(AUTOMATIC_BYTES_MAX, by_hand), None);
+        let note = too_large(AUTOMATIC_BYTES_MAX + 1, by_hand).unwrap();
+        assert_eq!(
+            note,
+            format!("the session covers 1073 MB of recording: export it with `{by_hand}`")
+        );
     }
 }

@@ -29,6 +29,7 @@ pub enum EventKind {
     GpuUnresponsive,
     GpuResponsive,
     DriverError,
+    DriverSlow,
     SpoolOverflow,
     SpoolDamaged,
     ClockStep,
@@ -49,7 +50,7 @@ pub enum EventKind {
     Other(String),
 }
 
-const KIND_WORDS: [(EventKind, &str); 27] = [
+const KIND_WORDS: [(EventKind, &str); 28] = [
     (EventKind::AgentStarted, "agent_started"),
     (EventKind::AgentStopped, "agent_stopped"),
     (EventKind::Xid, "xid"),
@@ -60,6 +61,7 @@ const KIND_WORDS: [(EventKind, &str); 27] = [
     (EventKind::GpuUnresponsive, "gpu_unresponsive"),
     (EventKind::GpuResponsive, "gpu_responsive"),
     (EventKind::DriverError, "driver_error"),
+    (EventKind::DriverSlow, "driver_slow"),
     (EventKind::SpoolOverflow, "spool_overflow"),
     (EventKind::SpoolDamaged, "spool_damaged"),
     (EventKind::ClockStep, "clock_step"),

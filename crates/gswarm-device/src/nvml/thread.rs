@@ -28,6 +28,10 @@ pub(super) enum Message {
     Lost {
         seq: u64,
     },
+    /// Rows cost more than they may, this one so much: they are read less often.
+    OverBudget {
+        row: Micros,
+    },
     /// The slow values were tried out; they are on the board.
     SlowReady,
     /// Whether faults of this GPU are reported.

@@ -6,7 +6,8 @@
  * every call, so a change takes effect at once; without one at load time none is looked for, and
  * a call costs next to nothing. Lines (GPU is an index or `*`):
  *
- *     set NAME GPU VALUE         a value, see the functions; also gpus, gpm, nvlink, links, clock_ms
+ *     set NAME GPU VALUE         a value, see the functions; also gpus, gpm, nvlink, links, clock_ms,
+ *                                and delay_us, which every call for the GPU then takes longer
  *     error FUNCTION GPU CODE    the function returns this code
  *     hang FUNCTION GPU          the function does not return while this line is there
  *     lost GPU                   every call for this GPU returns GPU_IS_LOST
@@ -182,6 +183,7 @@ static unsigned enter(const char *function, int gpu) {
     double code;
     if (!has_control) return SUCCESS;
     log_call(read_control(), function, gpu);
+    pause_us((long)value_or("delay_us", gpu, 0));
     while (find(read_control(), "hang", function, gpu, &code)) pause_us(1000);
     const char *text = read_control();
     if (is_lost(text, gpu)) return GPU_IS_LOST;

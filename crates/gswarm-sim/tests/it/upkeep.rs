@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gswarm_api::body::{HealthStatus, StartRequest};
 use gswarm_core::PIN_LEAD;
+use gswarm_host::Caller;
 use gswarm_sim::{Cluster, Records};
 use gswarm_store::Disk;
 use gswarm_store::disk::{read_file, write_atomic};
@@ -233,4 +234,36 @@ async fn a_repeated_stop_stops_no_later_session() {
     assert!(newest.active, "the repeated request meant the one before");
     let refused = handle.delete_session(&local(), "run".to_owned()).await.unwrap_err();
     assert_eq!(refused.code, gswarm_api::ErrorCode::FailedPrecondition);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_without_a_name_stops_only_ones_own() {
+    let cluster = cluster(28, 1, named("of-the-machine")).await;
+    let handle = cluster.handle().unwrap();
+    let caller = |name: &str| Caller { principal: name.to_owned(), role: local().role };
+    for (owner, name) in [("ann", "ann-1"), ("ann", "ann-2"), ("bob", "bob-1")] {
+        handle.start_session(&caller(owner), named(name)).await.unwrap();
+    }
+    seconds(3).await;
+    let stopped = handle.stop_all(&caller("ann"), None).await.unwrap().stopped;
+    let mut names: Vec<&str> = stopped.iter().map(|s| s.session.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["ann-1", "ann-2"]);
+    let sessions = handle.sessions(&local()).await.unwrap().sessions;
+    let open = sessions.iter().filter(|session| session.active);
+    let mut open: Vec<&str> = open.map(|session| session.name.as_str()).collect();
+    open.sort_unstable();
+    assert_eq!(open, ["bob-1", "of-the-machine"]);
+    assert_eq!(sessions.iter().find(|s| s.name == "bob-1").unwrap().owner, "bob");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_stays_open_for_a_day_is_mentioned() {
+    let mut cluster = Cluster::new(29);
+    let handle = cluster.start_host().await.unwrap();
+    handle.start_session(&local(), named("forgotten")).await.unwrap();
+    seconds(86_000).await;
+    assert!(!has_event(&cluster, "session_long", "forgotten").await);
+    seconds(600).await;
+    assert!(has_event(&cluster, "session_long", "`forgotten` is open for more than a day").await);
 }

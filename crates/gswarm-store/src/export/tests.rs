@@ -265,6 +265,36 @@ fn nvlinks_name_their_other_end() {
         column(&out, "gpu_bandwidth"),
         r#"[{"id1":"a:0:H200","id2":"a:1:H200","rx":2.0,"tx":null},{"id1":"a:1:H200","id2":"nvswitch","rx":3.0,"tx":null}]"#
     );
+    // Told long before everything that is read here.
+    linked.nvlinks = BTreeMap::from([(fixture::node(1), Nvlink::of(&table, &[link(1, Some(0))]))]);
+    let out = json(&reader(&entries[1..], &[&table]), &linked);
+    assert_eq!(
+        column(&out, "gpu_bandwidth"),
+        r#"[{"id1":"a:0:H200","id2":"nvlink","rx":2.0,"tx":null},{"id1":"a:1:H200","id2":"a:0:H200","rx":3.0,"tx":null}]"#
+    );
+}
+
+#[test]
+fn links_and_extra_metrics_of_the_old_shape() {
+    let metrics = &["nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second", "sm_activity"];
+    let table = fixture::table(vec![gpu(0)], metrics);
+    let link = PeerLink {
+        device: 0,
+        remote: None,
+        kind: PeerKind::Nvlink,
+        links: 4,
+        bytes_per_second_max: None,
+    };
+    let entries = [
+        record(fixture::node(1), 7, 1, SECOND, Body::Topology(vec![link])),
+        record(fixture::node(1), 7, 2, SECOND, values(&table, &[Some(2e9), Some(1e9), Some(50.0)])),
+    ];
+    let mut linked = input(1);
+    linked.spec.nvlink = true;
+    linked.spec.extra_metrics = vec!["sm_activity".to_owned()];
+    let out = text(&reader(&entries, &[&table]), &linked, ExportFormat::LegacyJson);
+    let expected = r#""gpu_bandwidth":[{"id1":"a:0:H200","id2":"nvswitch","utilization":"3.0000"}],"extra_metrics":[{"sm_activity":"50.0000"}]}"#;
+    assert!(out.contains(expected), "{out}");
 }
 
 #[test]

@@ -175,11 +175,21 @@ fn in_the_background() {
     site.connected(1);
     let status = site.run("gswarm client status").worked();
     assert!(status.contains("node1") && status.contains(&agent.pid.to_string()), "{status}");
+    site.run("gswarm profiler start --name logged").worked();
+    site.run("gswarm profiler stop --name logged").worked();
     site.run("gswarm client disconnect").worked();
     assert!(!is_alive(agent.pid));
     assert!(is_alive(host.pid));
     site.run("gswarm host stop").worked();
     assert!(!is_alive(host.pid));
+    let log = |name: &str| fs::read_to_string(site.home().join("logs").join(name)).unwrap();
+    assert!(
+        log("profiler.log").contains("session started session=logged"),
+        "{}",
+        log("profiler.log")
+    );
+    assert!(log("host.log").contains("session stopped"), "{}", log("host.log"));
+    assert!(log("client-node1.log").contains("connected"), "{}", log("client-node1.log"));
     // What goes wrong in the background is said in the foreground.
     let _stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, site.port())).unwrap();
     site.run("gswarm host start --port 8090 --single-port --background")
