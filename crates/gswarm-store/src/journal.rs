@@ -72,6 +72,8 @@ pub struct Journal {
     /// Newest journaled state of each session, for the checkpoint.
     sessions: BTreeMap<SessionId, SessionSpec>,
     last_receipt: Option<Micros>,
+    /// Recovery could not write the end of the last segment again: it stands only there.
+    holds_unsaved: bool,
     buffer: LineBuffer,
 }
 
@@ -116,6 +118,7 @@ impl Journal {
         let mut new_tables = Vec::new();
         encode(&mut self.buffer, batch, &HashSet::new(), &mut new_tables, tables)?;
         self.log.roll(&self.buffer).map_err(CommitError::Write)?;
+        self.holds_unsaved = false;
         self.close_active();
         self.tables = new_tables.into_iter().collect();
         self.note(batch);
@@ -123,8 +126,11 @@ impl Journal {
     }
 
     fn close_active(&mut self) {
-        self.active.state = SegmentState::Closed;
-        self.catalog.put(self.active.clone());
+        // After a start on a full disk it was closed before, and may be sealed or gone by now.
+        if self.active.state == SegmentState::Open {
+            self.active.state = SegmentState::Closed;
+            self.catalog.put(self.active.clone());
+        }
         self.active = SegmentMeta::new(self.log.segment());
         self.began = None;
     }
@@ -146,6 +152,10 @@ impl Journal {
     /// Writes what recovery would otherwise read from all closed segments. A failure costs only
     /// time at the next start.
     pub fn checkpoint(&self, intake: &Intake) {
+        if self.holds_unsaved {
+            // It would cover the last segment, whose end must be found again until it is safe.
+            return;
+        }
         let segments = self.catalog.segments().into_iter();
         let content = CheckpointRef {
             format: FORMAT,

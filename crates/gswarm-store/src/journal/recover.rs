@@ -45,7 +45,7 @@ pub struct Recovered {
     /// Receipt time of the newest record: the host's clock does not start behind it.
     pub last_receipt: Option<Micros>,
     /// Lines that could not be written again because the disk is full: they count for nothing until
-    /// they are committed, before anything else.
+    /// they are committed, which must happen before anything else is.
     pub unsaved: Unsaved,
     /// Segments that the checkpoint knows and that are no longer there: retention took them, or
     /// somebody else did.
@@ -326,22 +326,19 @@ fn start(
         (Err(error), _) => return Err(OpenError::Rewrite(error)),
     };
     let catalog = Catalog::default();
-    let last_meta = finder.metas.get(&log.segment()).cloned();
     for meta in finder.metas.into_values() {
         catalog.put(meta);
     }
-    let active = match last_meta.filter(|_| log.is_broken()) {
-        Some(last) => last,
-        None => {
-            let mut active = SegmentMeta::new(log.segment());
-            active.bytes = log.readable_bytes();
-            for entry in scan.tail.iter().filter_map(|line| Entry::parse(line).ok()) {
-                active.note_entry(&entry);
-            }
-            catalog.put(active.clone());
-            active
-        },
-    };
+    let mut active = SegmentMeta::new(log.segment());
+    if log.is_broken() {
+        active.state = SegmentState::Closed;
+    } else {
+        active.bytes = log.readable_bytes();
+        for entry in scan.tail.iter().filter_map(|line| Entry::parse(line).ok()) {
+            active.note_entry(&entry);
+        }
+        catalog.put(active.clone());
+    }
     let began = active.last_receipt;
     let mut sessions: BTreeMap<_, _> =
         finder.sessions.into_iter().map(|(id, (_, spec))| (id, spec)).collect();
@@ -357,6 +354,7 @@ fn start(
         tables,
         sessions: sessions.clone(),
         last_receipt: finder.last_receipt,
+        holds_unsaved: !unsaved.entries.is_empty(),
         buffer: LineBuffer::new(),
     };
     // Lines that stand in the new segment too are found again there; the set of stored seqs has

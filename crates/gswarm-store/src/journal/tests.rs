@@ -25,7 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn holds_what_was_acknowledged(script in proptest::collection::vec(step(), 1..30), seed: u64) {
         let mut world = World::run(&script);
@@ -194,4 +194,29 @@ fn a_full_disk_keeps_nobody_from_reading() {
     assert!(world.commit(&[9]));
     world.check();
     world.start();
+}
+
+#[test]
+fn what_waits_for_room_survives_another_start() {
+    // Enough is left for a checkpoint, not for the lines: it must not cover them.
+    for left in 0..1_500 {
+        World::run(&[
+            Step::Commit(vec![18, 3, 12]),
+            Step::Full(Some(left)),
+            Step::PowerLossInRecovery(11, 0),
+        ]);
+    }
+}
+
+#[test]
+fn a_segment_sealed_before_there_was_room_stays_sealed() {
+    World::run(&[
+        Step::Full(Some(0)),
+        Step::Commit(vec![0]),
+        Step::Kill,
+        Step::Full(None),
+        Step::Seal,
+        Step::Commit(vec![0]),
+        Step::Roll,
+    ]);
 }
