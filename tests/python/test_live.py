@@ -76,6 +76,7 @@ def test_first_hello_then_a_snapshot_of_every_node(sim_host):
         hello, snapshot = watcher.next(), watcher.next()
     assert hello["type"] == "hello"
     assert hello["simulated"] is True
+    assert hello["insecure"] is False
     assert hello["version"] == sim_host.json("/")["version"]
     assert snapshot["type"] == "snapshot"
     assert sorted(node["node"] for node in snapshot["nodes"]) == ["alpha", "beta"]

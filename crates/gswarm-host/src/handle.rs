@@ -52,6 +52,7 @@ pub(crate) struct Inner {
     pub(crate) tasks: TaskTracker,
     pub(crate) version: String,
     pub(crate) simulated: bool,
+    pub(crate) insecure: bool,
 }
 
 /// An export on its way.
@@ -323,6 +324,10 @@ impl Handle {
 
     pub(crate) fn is_simulated(&self) -> bool {
         self.inner.simulated
+    }
+
+    pub(crate) fn is_insecure(&self) -> bool {
+        self.inner.insecure
     }
 
     pub(crate) fn new_stream(&self) -> StreamId {

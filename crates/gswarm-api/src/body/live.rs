@@ -13,6 +13,8 @@ pub enum ServerMessage {
     Hello {
         version: String,
         simulated: bool,
+        /// Listens beyond its machine without encryption or logins.
+        insecure: bool,
     },
     /// Devices, columns and latest values of every selected node.
     Snapshot {

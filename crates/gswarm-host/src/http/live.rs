@@ -75,6 +75,7 @@ async fn watch(handle: Handle, caller: Caller, socket: &mut WebSocket) -> (u16, 
     let hello = ServerMessage::Hello {
         version: handle.version().to_owned(),
         simulated: handle.is_simulated(),
+        insecure: handle.is_insecure(),
     };
     if !send(socket, &hello).await || !snapshot(&handle, &caller, socket, &filter, &mut known).await
     {

@@ -96,6 +96,7 @@ pub(crate) async fn start(
         tasks: tasks.clone(),
         version: recorder.config.version.clone(),
         simulated: recorder.config.simulated,
+        insecure: recorder.config.insecure,
     });
     recorder.look_for_missing(missing);
     recorder.resume_exports();

@@ -652,10 +652,11 @@ function hear(message) {
   }
 }
 
-function greet({ version, simulated }) {
+function greet({ version, simulated, insecure }) {
   attempt = 0;
   write(byId('version'), `v${version}`);
   byId('simulated').hidden = !simulated;
+  byId('insecure').hidden = !insecure;
   document.title = simulated ? 'gswarm (simulated)' : 'gswarm';
   flag(document.body, 'stale', 'false');
   showConnection();
