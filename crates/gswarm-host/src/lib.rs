@@ -4,6 +4,7 @@ mod caller;
 mod config;
 mod clock;
 mod kind_file;
+mod small_file;
 mod live;
 mod recorder;
 mod export_job;

@@ -85,12 +85,7 @@ async fn rates(cluster: &Cluster, name: &str, expected: &[(&str, usize, i64)]) {
         name: Some(name.to_owned()),
         from: "24s".to_owned(),
         to: Some("4s".to_owned()),
-        freq: None,
-        nodes: None,
-        gpus: None,
-        user: None,
-        job: None,
-        request_id: None,
+        ..CaptureRequest::default()
     };
     cluster.handle().unwrap().capture(&local(), request).await.unwrap();
     let records = cluster.records(name).await.unwrap();
@@ -142,12 +137,7 @@ async fn a_session_can_begin_in_the_past() {
         name: Some("cut".to_owned()),
         from: "50s".to_owned(),
         to: Some("40s".to_owned()),
-        freq: None,
-        nodes: None,
-        gpus: None,
-        user: None,
-        job: None,
-        request_id: None,
+        ..CaptureRequest::default()
     };
     handle.capture(&local(), request).await.unwrap();
     assert_eq!(cluster.records("cut").await.unwrap().values(), 20);

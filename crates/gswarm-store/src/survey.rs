@@ -7,10 +7,10 @@ use gswarm_core::{IntervalSet, SourceKey};
 use crate::entry::Entry;
 use crate::reader::Reader;
 
-/// The seqs of every record that can be read, in all segments but one.
-pub fn readable_seqs(reader: &Reader, but: u64) -> BTreeMap<SourceKey, IntervalSet> {
+/// The seqs of every record that can be read, in all segments but perhaps one.
+pub fn readable_seqs(reader: &Reader, but: Option<u64>) -> BTreeMap<SourceKey, IntervalSet> {
     let mut found: BTreeMap<SourceKey, IntervalSet> = BTreeMap::new();
-    for lease in reader.catalog().lease(|meta| meta.number != but) {
+    for lease in reader.catalog().lease(|meta| Some(meta.number) != but) {
         let visited = reader.visit(lease.meta(), &mut |entry| {
             if let Entry::Record(record) = entry {
                 let key = (record.node, record.incarnation);

@@ -50,7 +50,7 @@ pub struct StartRequest {
 }
 
 /// `POST /api/v1/sessions/capture`: a session that is already over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]

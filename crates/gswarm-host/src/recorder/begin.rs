@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::damage::Fault;
 use super::node::Node;
 use super::{
     Batch, CALL_QUEUE_MAX, Counters, EVENTS_MAX, INGEST_QUEUE_MAX, Recorder, expiry_file, node_file,
@@ -129,7 +130,8 @@ fn find(
         Reader::new(disk.clone(), recovered.journal.dir(), recovered.journal.catalog().clone());
     let events = recent_events(&reader);
     let (sessions, rebuilt, unreadable) = merge(files, &recovered);
-    let expired_until = expiry_file::read(disk.as_ref(), &config.data_dir);
+    let expired_until = expiry_file::read(disk.as_ref(), &config.data_dir)
+        .map_err(read_error(expiry_file::path(&config.data_dir)))?;
     Ok(Found { recovered, sessions, rebuilt, unreadable, names, expired_until, events })
 }
 
@@ -331,8 +333,7 @@ impl Recorder {
     fn look_for_missing(&mut self, missing: Vec<SegmentMeta>) {
         for meta in missing {
             if meta.records > 0 && meta.last_time > self.expired_until {
-                tracing::error!(segment = meta.number, "segment is gone");
-                self.survey(meta);
+                self.survey(&meta, Fault::Missing);
             }
         }
     }

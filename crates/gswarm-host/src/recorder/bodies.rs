@@ -62,7 +62,7 @@ impl Recorder {
                 drop(reply.send(resolved.map(|nodes| self.series_query(nodes))));
             },
             Call::Exported(id, exported) => self.exported(id, exported).await,
-            Call::Damaged(meta, damage) => self.damaged_lines(meta, &damage),
+            Call::Damaged(meta, damage) => self.damaged_lines(&meta, &damage),
             Call::Unreadable(segment, reply) => self.unreadable(segment, reply),
             Call::Surveyed(survey) => self.surveyed(&survey),
             Call::StopHost(reply) => {
