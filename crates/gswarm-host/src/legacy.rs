@@ -29,6 +29,8 @@ pub(crate) use convert::node_percents;
 
 /// A legacy stream from which nothing comes for this long is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(3_700);
+/// How long the end of a stream waits for a disk that does not take records.
+const STORED_WAIT: Duration = Duration::from_secs(10);
 /// The largest message of an old client.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -98,7 +100,8 @@ impl ProfilerService for LegacyService {
                 break Err(status);
             }
         };
-        if let Some(stream) = stream {
+        if let Some(mut stream) = stream {
+            stream.stored().await;
             let leave = Ingest::Leave { stream: stream.join.0, node: stream.join.1 };
             let _stopping = self.handle.ingest().send(leave).await;
         }
@@ -273,6 +276,17 @@ impl LegacyStream {
             links: Vec::new(),
             orders,
         })
+    }
+
+    /// Waits until the last record is on stable storage: the answer to the stream says so.
+    async fn stored(&mut self) {
+        while self.seq > 0 {
+            match tokio::time::timeout(STORED_WAIT, self.orders.recv()).await {
+                Ok(Some(ToAgent::Ack { seq, .. })) if seq >= self.seq => return,
+                Ok(Some(_)) => {},
+                Ok(None) | Err(_) => return,
+            }
+        }
     }
 
     async fn take(
