@@ -75,7 +75,7 @@ const LAYERS: &[&[Rule]] = &[
         pure("gswarm-core", &["gswarm-analysis", "gswarm-types"]),
     ],
     &[pure("gswarm-analysis", &["gswarm-types"])],
-    &[pure("gswarm-types", &[])],
+    &[pure("gswarm-types", &[]), krate("gswarm-trial", &[])],
 ];
 
 /// The only crate that may contain unsafe code.
