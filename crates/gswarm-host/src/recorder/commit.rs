@@ -190,7 +190,8 @@ impl Recorder {
                 self.counters.bytes += batch.bytes() as u64;
                 self.recovered_from_trouble();
                 self.stored(batch);
-                self.start_chore();
+                // Under load a tick seldom finds the journal at rest: this is the moment.
+                self.roll_if_due(self.time.now());
                 self.take_up();
                 self.check_stopping();
             },

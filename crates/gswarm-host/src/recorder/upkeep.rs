@@ -59,7 +59,7 @@ impl Recorder {
         }
     }
 
-    fn roll_if_due(&mut self, now: Micros) {
+    pub(super) fn roll_if_due(&mut self, now: Micros) {
         if self.journal.as_ref().is_some_and(|journal| journal.is_due(now)) {
             self.wish(Chore::Roll);
         } else if self.chore.is_some() {
