@@ -1,9 +1,9 @@
 //! Sealed segments: the same entries as Parquet, a fraction of the size.
 //!
-//! Values become one Parquet column per position (integers and floats apart) with the rows of one
-//! incarnation beside each other, so that each column holds series; every other entry is kept as
-//! its JSON. Each row carries its ordinal: the very sequence of entries can be had back.
+//! Values become one Parquet column per position with the rows of one incarnation beside each other,
+//! so that each column holds series; every other entry is kept as its JSON. Each row carries its ordinal: the very sequence of entries can be had back.
 
+mod numbers;
 mod encode;
 mod decode;
 mod from_lines;

@@ -1,34 +1,64 @@
 //! Parquet to entries.
 
+mod columns;
+mod first;
+
 use bytes::Bytes;
 use gswarm_types::{Body, Cells, Micros, StorageId, TimeQuality, Values};
-use parquet::column::reader::ColumnReader;
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::data_type::ByteArray;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use serde::Deserialize;
 
 use super::SealError;
-use super::encode::{ENVELOPE, FileMeta, META_KEY, SourceMeta};
-use crate::entry::{Entry, FORMAT, StoredRecord};
+use super::encode::{ENVELOPE, FORMAT, FileMeta, META_KEY, MODES_KEY, SourceMeta};
+use super::numbers::{self, Mode};
+use crate::entry::{Entry, StoredRecord};
+use columns::Columns;
 
 /// A sealed file that is read one row group at a time.
 pub(super) struct Decoder {
     reader: SerializedFileReader<Bytes>,
-    meta: FileMeta,
+    layout: Layout,
+}
+
+enum Layout {
+    First(first::FileMeta),
+    Second {
+        meta: FileMeta,
+        /// For each row group the modes of its columns.
+        modes: Vec<Vec<Mode>>,
+    },
 }
 
 impl Decoder {
     pub(super) fn new(bytes: Bytes) -> Result<Self, SealError> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
         let reader = SerializedFileReader::new(bytes)?;
-        let meta = file_meta(&reader)?;
-        Ok(Self { reader, meta })
+        let text = described(&reader, META_KEY)?;
+        let Format { format } = serde_json::from_str(text)?;
+        let layout = match format {
+            0 | 1 => Layout::First(serde_json::from_str(text)?),
+            FORMAT => Layout::Second { meta: serde_json::from_str(text)?, modes: modes(&reader)? },
+            newer => return Err(SealError::Newer(newer)),
+        };
+        Ok(Self { reader, layout })
     }
 
     pub(super) fn storage(&self) -> StorageId {
-        self.meta.storage
+        match &self.layout {
+            Layout::First(meta) => meta.storage,
+            Layout::Second { meta, .. } => meta.storage,
+        }
     }
 
     pub(super) fn prev_valid_bytes(&self) -> Option<u64> {
-        self.meta.prev_valid_bytes
+        match &self.layout {
+            Layout::First(meta) => meta.prev_valid_bytes,
+            Layout::Second { meta, .. } => meta.prev_valid_bytes,
+        }
     }
 
     pub(super) fn groups(&self) -> usize {
@@ -38,7 +68,13 @@ impl Decoder {
     /// The entries of one group with their ordinals.
     pub(super) fn group(&self, number: usize) -> Result<Vec<(i64, Entry)>, SealError> {
         let group = self.reader.get_row_group(number)?;
-        read_group(group.as_ref(), &self.meta)
+        match &self.layout {
+            Layout::First(meta) => first::read_group(group.as_ref(), meta),
+            Layout::Second { meta, modes } => {
+                let modes = modes.get(number).map_or(&[][..], Vec::as_slice);
+                read_group(group.as_ref(), meta, modes)
+            },
+        }
     }
 }
 
@@ -54,189 +90,124 @@ pub(super) fn decode(bytes: Bytes, visit: &mut dyn FnMut(Entry)) -> Result<Stora
     Ok(decoder.storage())
 }
 
-fn file_meta(reader: &SerializedFileReader<Bytes>) -> Result<FileMeta, SealError> {
-    let text = reader
+/// What the file says about itself under this key.
+fn described<'a>(reader: &'a SerializedFileReader<Bytes>, key: &str) -> Result<&'a str, SealError> {
+    reader
         .metadata()
         .file_metadata()
         .key_value_metadata()
-        .and_then(|list| list.iter().find(|item| item.key == META_KEY))
-        .and_then(|item| item.value.as_ref())
-        .ok_or(SealError::Damaged("no description of the content"))?;
-    let meta: FileMeta = serde_json::from_str(text)?;
-    if meta.format > FORMAT {
-        return Err(SealError::Newer(meta.format));
-    }
-    Ok(meta)
+        .and_then(|list| list.iter().find(|item| item.key == key))
+        .and_then(|item| item.value.as_deref())
+        .ok_or(SealError::Damaged("no description of the content"))
 }
 
-/// Rows of a group that this version reads; it writes fewer.
-const GROUP_ROWS_READ_MAX: usize = 65_536;
-
-fn read_group(group: &dyn RowGroupReader, meta: &FileMeta) -> Result<Vec<(i64, Entry)>, SealError> {
-    let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(usize::MAX);
-    if rows > GROUP_ROWS_READ_MAX
-        || group.num_columns() != ENVELOPE.len() + meta.integers + meta.floats
-    {
-        return Err(SealError::Damaged("row group of an unexpected shape"));
-    }
-    let mut columns = Columns { group, next: 0, rows };
-    let ordinals = columns.required_i64()?;
-    let sources = columns.required_i32()?;
-    let envelope = Envelope {
-        seq: columns.i64s()?,
-        time: columns.i64s()?,
-        receipt: columns.i64s()?,
-        quality: columns.i32s()?,
-        crc: columns.i32s()?,
-        mono: columns.i64s()?,
-        wall: columns.i64s()?,
-        json: columns.texts()?,
-    };
-    let integers = (0..meta.integers).map(|_| columns.i64s()).collect::<Result<Vec<_>, _>>()?;
-    let floats = (0..meta.floats).map(|_| columns.f64s()).collect::<Result<Vec<_>, _>>()?;
-    let mut entries = Vec::with_capacity(rows);
-    for (row, (ordinal, source)) in ordinals.iter().zip(&sources).enumerate() {
-        let entry = match usize::try_from(*source) {
-            Ok(source) => {
-                let source =
-                    meta.sources.get(source).ok_or(SealError::Damaged("unknown source"))?;
-                let cells = cells(row, source, &integers, &floats);
-                envelope.record(row, source, cells)?
-            },
-            Err(_) => envelope.other(row)?,
-        };
-        entries.push((*ordinal, entry));
-    }
-    Ok(entries)
+fn modes(reader: &SerializedFileReader<Bytes>) -> Result<Vec<Vec<Mode>>, SealError> {
+    let groups: Vec<String> = serde_json::from_str(described(reader, MODES_KEY)?)?;
+    let of = |letters: &String| letters.chars().map(Mode::from_letter).collect();
+    let modes: Option<_> = groups.iter().map(of).collect();
+    modes.ok_or(SealError::Damaged("a column of an unknown mode"))
 }
 
-fn cells(
+fn read_group(
+    group: &dyn RowGroupReader,
+    meta: &FileMeta,
+    modes: &[Mode],
+) -> Result<Vec<(i64, Entry)>, SealError> {
+    let mut columns = Columns::new(group, ENVELOPE.len() + 1 + meta.width)?;
+    let (for_envelope, for_cells) = modes
+        .split_at_checked(ENVELOPE.len())
+        .filter(|(_, cells)| cells.len() == meta.width)
+        .ok_or(SealError::Damaged("not every column has a mode"))?;
+    let mut envelope = Vec::with_capacity(ENVELOPE.len());
+    for mode in for_envelope {
+        let mut numbers = columns.required_i64()?;
+        numbers::unpack_whole(&mut numbers, *mode).ok_or(NO_NUMBER)?;
+        envelope.push(numbers);
+    }
+    let envelope: [Vec<i64>; 9] =
+        envelope.try_into().map_err(|_| SealError::Damaged("too few columns"))?;
+    let texts = columns.texts()?;
+    let rows = envelope.first().map_or(0, Vec::len);
+    // A table with fewer columns than the widest ends before them.
+    let width = |row| source(meta, &envelope, row).map_or(0, |source| source.cells.min(meta.width));
+    let widths: Vec<usize> = (0..rows).map(width).collect();
+    let mut cells: Vec<Vec<Option<f64>>> =
+        widths.iter().map(|width| Vec::with_capacity(*width)).collect();
+    for (number, mode) in for_cells.iter().enumerate() {
+        let (levels, kept) = columns.kept()?;
+        let mut numbers = numbers::unpack(kept, *mode).ok_or(NO_NUMBER)?.into_iter();
+        for ((row, width), level) in cells.iter_mut().zip(&widths).zip(&levels) {
+            let cell = if *level == 1 { numbers.next() } else { None };
+            if number < *width {
+                row.push(cell);
+            }
+        }
+    }
+    let rows = cells.into_iter().enumerate();
+    rows.map(|(row, cells)| entry(row, &envelope, meta, &texts, cells)).collect()
+}
+
+const NO_NUMBER: SealError = SealError::Damaged("a column that holds no numbers");
+
+fn source<'a>(meta: &'a FileMeta, envelope: &[Vec<i64>; 9], row: usize) -> Option<&'a SourceMeta> {
+    let [_, sources, ..] = envelope;
+    meta.sources.get(usize::try_from(*sources.get(row)?).ok()?)
+}
+
+fn entry(
     row: usize,
-    source: &SourceMeta,
-    integers: &[Vec<Option<i64>>],
-    floats: &[Vec<Option<f64>>],
-) -> Cells {
-    let mut next_integer = 0;
-    let mut next_float = 0;
-    let mut out = Vec::with_capacity(source.is_integer.len());
-    for is_integer in &source.is_integer {
-        out.push(if *is_integer {
-            next_integer += 1;
-            let value = integers.get(next_integer - 1).and_then(|c| c.get(row)).copied().flatten();
-            #[expect(clippy::cast_precision_loss, reason = "only integers up to 2^53 are written")]
-            value.map(|value| value as f64)
-        } else {
-            next_float += 1;
-            floats.get(next_float - 1).and_then(|c| c.get(row)).copied().flatten()
-        });
-    }
-    Cells::new(out)
-}
-
-struct Envelope {
-    seq: Vec<Option<i64>>,
-    time: Vec<Option<i64>>,
-    receipt: Vec<Option<i64>>,
-    quality: Vec<Option<i32>>,
-    crc: Vec<Option<i32>>,
-    mono: Vec<Option<i64>>,
-    wall: Vec<Option<i64>>,
-    json: Vec<Option<ByteArray>>,
-}
-
-impl Envelope {
-    fn record(&self, row: usize, source: &SourceMeta, cells: Cells) -> Result<Entry, SealError> {
-        let quality = match value(&self.quality, row)? {
-            0 => TimeQuality::Measured,
-            1 => TimeQuality::Wall,
-            2 => TimeQuality::Receipt,
-            _ => return Err(SealError::Damaged("unknown time quality")),
-        };
-        Ok(Entry::Record(StoredRecord {
-            node: source.node,
-            time: Micros(value(&self.time, row)?),
-            receipt: Micros(value(&self.receipt, row)?),
-            quality,
-            crc: value(&self.crc, row)?.cast_unsigned(),
-            incarnation: source.incarnation,
-            seq: value(&self.seq, row)?.cast_unsigned(),
-            mono: Micros(value(&self.mono, row)?),
-            wall: Micros(value(&self.wall, row)?),
-            body: Body::Values(Values { table: source.table, cells }),
-        }))
-    }
-
-    fn other(&self, row: usize) -> Result<Entry, SealError> {
-        let text = self.json.get(row).and_then(Option::as_ref);
-        let text = text.ok_or(SealError::Damaged("a row without content"))?;
-        Ok(serde_json::from_slice(text.data())?)
-    }
-}
-
-fn value<T: Copy>(column: &[Option<T>], row: usize) -> Result<T, SealError> {
-    column.get(row).copied().flatten().ok_or(SealError::Damaged("a record lacks a field"))
-}
-
-/// Takes the columns of a row group one after the other.
-struct Columns<'a> {
-    group: &'a dyn RowGroupReader,
-    next: usize,
-    rows: usize,
-}
-
-macro_rules! read_optional {
-    ($name:ident, $variant:ident, $kind:ty, $value:ty) => {
-        fn $name(&mut self) -> Result<Vec<Option<$value>>, SealError> {
-            let ColumnReader::$variant(mut reader) = self.column()? else {
-                return Err(SealError::Damaged("a column of an unexpected type"));
-            };
-            let mut levels = Vec::with_capacity(self.rows);
-            let mut values: Vec<<$kind as parquet::data_type::DataType>::T> = Vec::new();
-            while levels.len() < self.rows {
-                let want = self.rows - levels.len();
-                let (records, _, _) =
-                    reader.read_records(want, Some(&mut levels), None, &mut values)?;
-                if records == 0 {
-                    return Err(SealError::Damaged("a column ends early"));
-                }
-            }
-            let mut values = values.into_iter();
-            let cells = levels.iter().map(|level| if *level == 1 { values.next() } else { None });
-            Ok(cells.collect())
-        }
+    envelope: &[Vec<i64>; 9],
+    meta: &FileMeta,
+    texts: &[Option<ByteArray>],
+    cells: Vec<Option<f64>>,
+) -> Result<(i64, Entry), SealError> {
+    let short = SealError::Damaged("a column ends early");
+    let numbers = envelope.each_ref().map(|column| column.get(row).copied());
+    let [
+        Some(ordinal),
+        Some(source_number),
+        Some(seq),
+        Some(mono),
+        Some(time),
+        Some(wall),
+        Some(receipt),
+        Some(quality_number),
+        Some(crc),
+    ] = numbers
+    else {
+        return Err(short);
     };
-}
-
-macro_rules! read_required {
-    ($name:ident, $variant:ident, $value:ty) => {
-        fn $name(&mut self) -> Result<Vec<$value>, SealError> {
-            let ColumnReader::$variant(mut reader) = self.column()? else {
-                return Err(SealError::Damaged("a column of an unexpected type"));
-            };
-            let mut values = Vec::with_capacity(self.rows);
-            while values.len() < self.rows {
-                let want = self.rows - values.len();
-                let (records, _, _) = reader.read_records(want, None, None, &mut values)?;
-                if records == 0 {
-                    return Err(SealError::Damaged("a column ends early"));
-                }
-            }
-            Ok(values)
-        }
-    };
-}
-
-impl Columns<'_> {
-    fn column(&mut self) -> Result<ColumnReader, SealError> {
-        let reader = self.group.get_column_reader(self.next)?;
-        self.next += 1;
-        Ok(reader)
+    if source_number < 0 {
+        return Ok((ordinal, entry_of(texts.get(row))?));
     }
+    let source = source(meta, envelope, row).ok_or(SealError::Damaged("unknown source"))?;
+    let time = time.wrapping_add(mono);
+    let record = StoredRecord {
+        node: source.node,
+        time: Micros(time),
+        receipt: Micros(receipt.wrapping_add(time)),
+        quality: quality(quality_number)?,
+        crc: u32::try_from(crc).map_err(|_| SealError::Damaged("a checksum out of range"))?,
+        incarnation: source.incarnation,
+        seq: seq.cast_unsigned(),
+        mono: Micros(mono),
+        wall: Micros(wall.wrapping_add(mono)),
+        body: Body::Values(Values { table: source.table, cells: Cells::new(cells) }),
+    };
+    Ok((ordinal, Entry::Record(record)))
+}
 
-    read_required!(required_i64, Int64ColumnReader, i64);
-    read_required!(required_i32, Int32ColumnReader, i32);
-    read_optional!(i64s, Int64ColumnReader, Int64Type, i64);
-    read_optional!(i32s, Int32ColumnReader, Int32Type, i32);
-    read_optional!(f64s, DoubleColumnReader, DoubleType, f64);
-    read_optional!(texts, ByteArrayColumnReader, ByteArrayType, ByteArray);
+fn quality(number: i64) -> Result<TimeQuality, SealError> {
+    match number {
+        0 => Ok(TimeQuality::Measured),
+        1 => Ok(TimeQuality::Wall),
+        2 => Ok(TimeQuality::Receipt),
+        _ => Err(SealError::Damaged("unknown time quality")),
+    }
+}
+
+/// An entry that is kept as its JSON.
+fn entry_of(text: Option<&Option<ByteArray>>) -> Result<Entry, SealError> {
+    let text = text.and_then(Option::as_ref).ok_or(SealError::Damaged("a row without content"))?;
+    Ok(serde_json::from_slice(text.data())?)
 }

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gswarm_types::metric::Storage;
 use gswarm_types::{Body, Incarnation, NodeId, StorageId, TableDigest, TimeQuality};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -15,15 +14,25 @@ use parquet::schema::types::ColumnPath;
 use serde::{Deserialize, Serialize};
 
 use super::SealError;
-use crate::entry::{Entry, FORMAT, StoredRecord, TableEntry};
+use super::numbers::{self, Mode};
+use crate::entry::{Entry, StoredRecord, TableEntry};
 
-/// Entries in one row group: what a reader holds in memory at a time.
-pub(super) const GROUP_ROWS_MAX: usize = 4_096;
+/// The layout that this version writes; older ones are read, newer ones refused.
+pub(super) const FORMAT: u32 = 2;
+/// Cells in one row group: what a writer or reader holds in memory at a time.
+const GROUP_CELLS_MAX: usize = 1024 * 1024;
+/// Rows in one row group, where they have few cells.
+pub(super) const GROUP_ROWS_MAX: usize = 16_384;
+/// Rows in one row group, where they have many: fewer would not compress.
+const GROUP_ROWS_MIN: usize = 1_024;
 /// Key of our own description in the file's metadata.
 pub(super) const META_KEY: &str = "gswarm";
-/// Columns in front of the cells.
-pub(super) const ENVELOPE: [&str; 10] =
-    ["ordinal", "source", "seq", "time", "receipt", "quality", "crc", "mono", "wall", "json"];
+/// Key of the modes of all columns in each row group.
+pub(super) const MODES_KEY: &str = "gswarm_modes";
+/// Columns of numbers in front of the cells, before the one of JSON. Times stand as what they differ
+/// by: `since_boot` is the node's own clock, `time` and `wall` are counted from it, `receipt` from `time`.
+pub(super) const ENVELOPE: [&str; 9] =
+    ["ordinal", "source", "seq", "since_boot", "time", "wall", "receipt", "quality", "crc"];
 
 /// What the file says about itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,8 +43,8 @@ pub(super) struct FileMeta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) prev_valid_bytes: Option<u64>,
     pub(super) sources: Vec<SourceMeta>,
-    pub(super) integers: usize,
-    pub(super) floats: usize,
+    /// Columns of cells.
+    pub(super) width: usize,
 }
 
 /// Rows with this source number hold values of one table.
@@ -44,15 +53,14 @@ pub(super) struct SourceMeta {
     pub(super) node: NodeId,
     pub(super) incarnation: Incarnation,
     pub(super) table: TableDigest,
-    /// For each cell: true when it is kept as an integer.
-    pub(super) is_integer: Vec<bool>,
+    pub(super) cells: usize,
 }
 
 /// One row on its way into columns.
 struct Row<'a> {
     ordinal: i64,
     /// -1 for entries kept as JSON.
-    source: i32,
+    source: i64,
     record: Option<&'a StoredRecord>,
     json: Option<ByteArray>,
 }
@@ -61,7 +69,9 @@ struct Row<'a> {
 pub(super) struct Encoder {
     writer: SerializedFileWriter<Vec<u8>>,
     meta: FileMeta,
-    index: HashMap<(NodeId, Incarnation, TableDigest), i32>,
+    index: HashMap<(NodeId, Incarnation, TableDigest), usize>,
+    /// For each row group one letter per column of numbers.
+    modes: Vec<String>,
 }
 
 impl Encoder {
@@ -70,34 +80,42 @@ impl Encoder {
         storage: StorageId,
         prev_valid_bytes: Option<u64>,
     ) -> Result<Self, SealError> {
-        let meta = FileMeta {
-            format: FORMAT,
-            storage,
-            prev_valid_bytes,
-            integers: sources.width(true),
-            floats: sources.width(false),
-            sources: sources.list,
-        };
-        let schema = Arc::new(parse_message_type(&schema_text(&meta))?);
+        let width = sources.list.iter().map(|source| source.cells).max().unwrap_or(0);
+        let Sources { list: sources, index } = sources;
+        let meta = FileMeta { format: FORMAT, storage, prev_valid_bytes, sources, width };
+        let schema = Arc::new(parse_message_type(&schema_text(width))?);
         let properties = Arc::new(properties(&meta)?);
         let writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
-        Ok(Self { writer, meta, index: sources.index })
+        Ok(Self { writer, meta, index, modes: Vec::new() })
     }
 
-    /// Adds entries with their ordinals, at most `GROUP_ROWS_MAX`.
+    /// Entries that make a good row group.
+    pub(super) fn group_rows(&self) -> usize {
+        let rows = GROUP_CELLS_MAX / self.meta.width.max(1);
+        rows.clamp(GROUP_ROWS_MIN, GROUP_ROWS_MAX)
+    }
+
+    /// Adds entries with their ordinals, at most `group_rows`.
     pub(super) fn group(&mut self, entries: &[(i64, Entry)]) -> Result<(), SealError> {
         let mut rows = Vec::with_capacity(entries.len());
         for (ordinal, entry) in entries {
             rows.push(row(entry, *ordinal, &self.index, &self.meta.sources)?);
         }
         let mut group = self.writer.next_row_group()?;
-        write_envelope(&mut group, &rows)?;
-        write_cells(&mut group, &rows, &self.meta)?;
+        let mut modes = String::with_capacity(ENVELOPE.len() + self.meta.width);
+        write_envelope(&mut group, &rows, &mut modes)?;
+        write_json(&mut group, &rows)?;
+        for number in 0..self.meta.width {
+            modes.push(write_cells(&mut group, &rows, number)?.letter());
+        }
         group.close()?;
+        self.modes.push(modes);
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Result<Vec<u8>, SealError> {
+    pub(super) fn finish(mut self) -> Result<Vec<u8>, SealError> {
+        let modes = serde_json::to_string(&self.modes)?;
+        self.writer.append_key_value_metadata(KeyValue::new(MODES_KEY.to_owned(), modes));
         Ok(self.writer.into_inner()?)
     }
 }
@@ -106,107 +124,72 @@ impl Encoder {
 #[derive(Default)]
 pub(super) struct Sources {
     list: Vec<SourceMeta>,
-    index: HashMap<(NodeId, Incarnation, TableDigest), i32>,
+    index: HashMap<(NodeId, Incarnation, TableDigest), usize>,
 }
 
 impl Sources {
     pub(super) fn add(&mut self, table: &TableEntry) {
         let Some(node) = table.node else { return };
-        let key = (node, table.incarnation, table.digest);
-        let Ok(number) = i32::try_from(self.list.len()) else { return };
+        let (incarnation, digest) = (table.incarnation, table.digest);
+        let key = (node, incarnation, digest);
         if self.index.contains_key(&key) {
             return;
         }
-        self.index.insert(key, number);
-        self.list.push(SourceMeta {
-            node,
-            incarnation: table.incarnation,
-            table: table.digest,
-            is_integer: table
-                .columns
-                .iter()
-                .map(|column| column.metric.storage() == Storage::Integer)
-                .collect(),
-        });
-    }
-
-    fn width(&self, integer: bool) -> usize {
-        self.list
-            .iter()
-            .map(|source| source.is_integer.iter().filter(|is| **is == integer).count())
-            .max()
-            .unwrap_or(0)
+        self.index.insert(key, self.list.len());
+        let cells = table.columns.len();
+        self.list.push(SourceMeta { node, incarnation, table: digest, cells });
     }
 }
 
-fn schema_text(meta: &FileMeta) -> String {
-    let mut text = String::from(
-        "message gswarm_segment {\
-         required int64 ordinal; required int32 source;\
-         optional int64 seq; optional int64 time; optional int64 receipt;\
-         optional int32 quality; optional int32 crc; optional int64 mono; optional int64 wall;\
-         optional binary json (UTF8);",
-    );
-    for number in 0..meta.integers {
-        text.push_str(&format!("optional int64 i{number};"));
+fn schema_text(width: usize) -> String {
+    let mut text = String::from("message gswarm_segment {");
+    for name in ENVELOPE {
+        text.push_str(&format!("required int64 {name};"));
     }
-    for number in 0..meta.floats {
-        text.push_str(&format!("optional double f{number};"));
+    text.push_str("optional binary json (UTF8);");
+    for number in 0..width {
+        text.push_str(&format!("optional int64 v{number};"));
     }
     text.push('}');
     text
 }
 
 fn properties(meta: &FileMeta) -> Result<WriterProperties, SealError> {
-    let mut builder = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+    let described = KeyValue::new(META_KEY.to_owned(), serde_json::to_string(meta)?);
+    // The bytes of a number apart from each other: those that seldom change compress to nothing.
+    let builder = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_key_value_metadata(Some(vec![KeyValue::new(
-            META_KEY.to_owned(),
-            serde_json::to_string(meta)?,
-        )]));
-    for name in ["ordinal", "seq", "time", "receipt", "mono", "wall"] {
-        let path = ColumnPath::from(name);
-        builder = builder
-            .set_column_dictionary_enabled(path.clone(), false)
-            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
-    }
-    builder = builder.set_column_dictionary_enabled(ColumnPath::from("crc"), false);
+        .set_key_value_metadata(Some(vec![described]))
+        .set_dictionary_enabled(false)
+        .set_encoding(Encoding::BYTE_STREAM_SPLIT)
+        .set_column_encoding(ColumnPath::from("json"), Encoding::PLAIN);
     Ok(builder.build())
 }
+
+/// Beyond it a tenth of a percent costs half as much time again.
+const ZSTD_LEVEL: i32 = 3;
 
 /// Values whose cells fit their table go into columns; everything else stays JSON.
 fn row<'a>(
     entry: &'a Entry,
     ordinal: i64,
-    index: &HashMap<(NodeId, Incarnation, TableDigest), i32>,
+    index: &HashMap<(NodeId, Incarnation, TableDigest), usize>,
     sources: &[SourceMeta],
 ) -> Result<Row<'a>, SealError> {
     if let Entry::Record(record) = entry
         && let Body::Values(values) = &record.body
-        && let Some(source) = index.get(&(record.node, record.incarnation, values.table))
-        && let Some(meta) = usize::try_from(*source).ok().and_then(|at| sources.get(at))
-        && fits(values.cells.as_slice(), &meta.is_integer)
-        && i64::try_from(record.seq).is_ok()
+        && let Some(at) = index.get(&(record.node, record.incarnation, values.table))
+        && sources.get(*at).is_some_and(|s| s.cells == values.cells.as_slice().len())
+        && let Ok(source) = i64::try_from(*at)
     {
-        return Ok(Row { ordinal, source: *source, record: Some(record), json: None });
+        return Ok(Row { ordinal, source, record: Some(record), json: None });
     }
     let json = ByteArray::from(serde_json::to_vec(entry)?);
     Ok(Row { ordinal, source: -1, record: None, json: Some(json) })
 }
 
-fn fits(cells: &[Option<f64>], is_integer: &[bool]) -> bool {
-    cells.len() == is_integer.len()
-        && cells.iter().zip(is_integer).all(|(cell, integer)| match cell {
-            #[expect(clippy::float_cmp, reason = "wholeness is an exact question")]
-            Some(value) if *integer => {
-                value.trunc() == *value && value.abs() <= 9_007_199_254_740_992.0
-            },
-            _ => true,
-        })
-}
-
-fn quality_number(quality: TimeQuality) -> i32 {
+fn quality_number(quality: TimeQuality) -> i64 {
     match quality {
         TimeQuality::Measured => 0,
         TimeQuality::Wall => 1,
@@ -216,100 +199,62 @@ fn quality_number(quality: TimeQuality) -> i32 {
 
 type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
 
-fn write_envelope(group: &mut Group<'_>, rows: &[Row<'_>]) -> Result<(), SealError> {
-    let ordinals: Vec<i64> = rows.iter().map(|row| row.ordinal).collect();
-    required_i64(group, &ordinals)?;
-    let sources: Vec<i32> = rows.iter().map(|row| row.source).collect();
-    let mut column = next_column(group)?;
-    column.typed::<Int32Type>().write_batch(&sources, None, None)?;
-    column.close()?;
-    #[expect(clippy::cast_possible_wrap, reason = "row() keeps larger seqs as JSON")]
-    optional_i64(group, rows.iter().map(|row| row.record.map(|r| r.seq as i64)))?;
-    optional_i64(group, rows.iter().map(|row| row.record.map(|r| r.time.0)))?;
-    optional_i64(group, rows.iter().map(|row| row.record.map(|r| r.receipt.0)))?;
-    optional_i32(group, rows.iter().map(|row| row.record.map(|r| quality_number(r.quality))))?;
-    optional_i32(group, rows.iter().map(|row| row.record.map(|r| r.crc.cast_signed())))?;
-    optional_i64(group, rows.iter().map(|row| row.record.map(|r| r.mono.0)))?;
-    optional_i64(group, rows.iter().map(|row| row.record.map(|r| r.wall.0)))?;
-    let (levels, texts) = split(rows.iter().map(|row| row.json.clone()));
+fn write_envelope(
+    group: &mut Group<'_>,
+    rows: &[Row<'_>],
+    modes: &mut String,
+) -> Result<(), SealError> {
+    let of = |number: &dyn Fn(&StoredRecord) -> i64| -> Vec<i64> {
+        rows.iter().map(|row| row.record.map_or(0, number)).collect()
+    };
+    // In the order of `ENVELOPE`. Differences wrap: also nonsense comes back as it was.
+    let columns = [
+        rows.iter().map(|row| row.ordinal).collect(),
+        rows.iter().map(|row| row.source).collect(),
+        of(&|record| record.seq.cast_signed()),
+        of(&|record| record.mono.0),
+        of(&|record| record.time.0.wrapping_sub(record.mono.0)),
+        of(&|record| record.wall.0.wrapping_sub(record.mono.0)),
+        of(&|record| record.receipt.0.wrapping_sub(record.time.0)),
+        of(&|record| quality_number(record.quality)),
+        of(&|record| i64::from(record.crc)),
+    ];
+    for mut values in columns {
+        modes.push(numbers::pack_whole(&mut values).letter());
+        let mut column = next_column(group)?;
+        column.typed::<Int64Type>().write_batch(&values, None, None)?;
+        column.close()?;
+    }
+    Ok(())
+}
+
+fn write_json(group: &mut Group<'_>, rows: &[Row<'_>]) -> Result<(), SealError> {
+    let levels: Vec<i16> = rows.iter().map(|row| i16::from(row.json.is_some())).collect();
+    let texts: Vec<ByteArray> = rows.iter().filter_map(|row| row.json.clone()).collect();
     let mut column = next_column(group)?;
     column.typed::<ByteArrayType>().write_batch(&texts, Some(&levels), None)?;
     column.close()?;
     Ok(())
 }
 
-fn write_cells(group: &mut Group<'_>, rows: &[Row<'_>], meta: &FileMeta) -> Result<(), SealError> {
-    // Position of the k-th integer (or float) cell of each source.
-    let places = |integer: bool| -> Vec<Vec<usize>> {
-        meta.sources
-            .iter()
-            .map(|source| {
-                let cells = source.is_integer.iter().enumerate();
-                cells.filter(|(_, is)| **is == integer).map(|(place, _)| place).collect()
-            })
-            .collect()
-    };
-    let integer_places = places(true);
-    for number in 0..meta.integers {
-        #[expect(clippy::cast_possible_truncation, reason = "fits() checked whole and small")]
-        optional_i64(
-            group,
-            rows.iter().map(|r| cell(r, &integer_places, number).map(|v| v as i64)),
-        )?;
-    }
-    let float_places = places(false);
-    for number in 0..meta.floats {
-        let (levels, values) = split(rows.iter().map(|row| cell(row, &float_places, number)));
-        let mut column = next_column(group)?;
-        column.typed::<DoubleType>().write_batch(&values, Some(&levels), None)?;
-        column.close()?;
-    }
-    Ok(())
-}
-
-fn cell(row: &Row<'_>, places: &[Vec<usize>], number: usize) -> Option<f64> {
-    let Body::Values(values) = &row.record?.body else { return None };
-    let place = *places.get(usize::try_from(row.source).ok()?)?.get(number)?;
-    *values.cells.as_slice().get(place)?
-}
-
-fn split<T>(cells: impl Iterator<Item = Option<T>>) -> (Vec<i16>, Vec<T>) {
-    let mut levels = Vec::new();
-    let mut values = Vec::new();
-    for cell in cells {
+fn write_cells(group: &mut Group<'_>, rows: &[Row<'_>], number: usize) -> Result<Mode, SealError> {
+    let mut levels = Vec::with_capacity(rows.len());
+    let mut cells = Vec::with_capacity(rows.len());
+    for row in rows {
+        let cell = cell(row, number);
         levels.push(i16::from(cell.is_some()));
-        values.extend(cell);
+        cells.extend(cell);
     }
-    (levels, values)
-}
-
-fn required_i64(group: &mut Group<'_>, values: &[i64]) -> Result<(), SealError> {
-    let mut column = next_column(group)?;
-    column.typed::<Int64Type>().write_batch(values, None, None)?;
-    column.close()?;
-    Ok(())
-}
-
-fn optional_i64(
-    group: &mut Group<'_>,
-    cells: impl Iterator<Item = Option<i64>>,
-) -> Result<(), SealError> {
-    let (levels, values) = split(cells);
+    let (values, mode) = numbers::pack(&cells);
     let mut column = next_column(group)?;
     column.typed::<Int64Type>().write_batch(&values, Some(&levels), None)?;
     column.close()?;
-    Ok(())
+    Ok(mode)
 }
 
-fn optional_i32(
-    group: &mut Group<'_>,
-    cells: impl Iterator<Item = Option<i32>>,
-) -> Result<(), SealError> {
-    let (levels, values) = split(cells);
-    let mut column = next_column(group)?;
-    column.typed::<Int32Type>().write_batch(&values, Some(&levels), None)?;
-    column.close()?;
-    Ok(())
+fn cell(row: &Row<'_>, number: usize) -> Option<f64> {
+    let Body::Values(values) = &row.record?.body else { return None };
+    *values.cells.as_slice().get(number)?
 }
 
 fn next_column<'g>(

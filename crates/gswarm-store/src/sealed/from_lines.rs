@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::SealError;
 use super::decode::Decoder;
-use super::encode::{Encoder, GROUP_ROWS_MAX, Sources};
+use super::encode::{Encoder, Sources};
 use crate::catalog::SegmentMeta;
 use crate::disk::{Disk, ReadAt, fill};
 use crate::entry::Entry;
@@ -98,7 +98,7 @@ pub(super) fn encode(
     let prev_valid_bytes = read_header(disk, &path)?.map(|header| header.prev_valid_bytes);
     let mut encoder = Encoder::new(index.sources, storage, prev_valid_bytes)?;
     let file = disk.open(&path).map_err(|source| SealError::File { path: path.clone(), source })?;
-    for group in places.chunks(GROUP_ROWS_MAX) {
+    for group in places.chunks(encoder.group_rows()) {
         let mut entries = Vec::with_capacity(group.len());
         for place in group {
             let line = read_line(file.as_ref(), place)

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use gswarm_types::{Body, Incarnation, NodeId, TableDigest};
 
 use super::decode::Decoder;
-use super::encode::{Encoder, GROUP_ROWS_MAX, Sources};
+use super::encode::{Encoder, Sources};
 use super::{Prepared, SealError, checked_content, place_beside};
 use crate::catalog::SegmentMeta;
 use crate::disk::Disk;
@@ -42,7 +42,7 @@ pub fn trim(
                 group.push((ordinal, entry));
                 count += 1;
             }
-            if group.len() == GROUP_ROWS_MAX {
+            if group.len() == encoder.group_rows() {
                 encoder.group(&group)?;
                 group.clear();
             }
