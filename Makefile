@@ -50,7 +50,7 @@ test-fast: ## formatting, rules and unit tests only
 	$(step) nextest cargo nextest run --workspace --lib --bins --exclude gswarm-sim
 
 bench: ## measurements beside their peers (ARGS="NAME..." picks some)
-	@scripts/setup.sh rust compiler
+	@scripts/setup.sh rust compiler peers
 	cargo build --release --locked -p gswarm
 	@scripts/bench.sh $(ARGS)
 

@@ -67,6 +67,14 @@ cargo_tool() {
 nextest() { cargo_tool cargo-nextest "$nextest_version"; }
 deny() { cargo_tool cargo-deny "$deny_version" --no-default-features; }
 
+# What benchmarks run beside ours. Their packages start no servers where systemd does not run.
+peers() {
+  local missing=()
+  have prometheus || missing+=(prometheus)
+  have victoria-metrics || missing+=(victoria-metrics)
+  if [ ${#missing[@]} -gt 0 ]; then apt_install "${missing[@]}"; fi
+}
+
 # Python tools in .venv, brought again only when a list of them changes.
 python() {
   local lists=(scripts/requirements.txt)
@@ -88,7 +96,7 @@ python() {
 
 for need in "$@"; do
   case $need in
-    rust | lints | compiler | nextest | deny | python) "$need" ;;
+    rust | lints | compiler | nextest | deny | python | peers) "$need" ;;
     *) die "unknown need: $need" ;;
   esac
 done

@@ -5,12 +5,14 @@ pub(crate) mod client;
 pub(crate) mod profiler;
 pub(crate) mod recover;
 pub(crate) mod gsprof;
+pub(crate) mod bench;
 mod value;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use bench::BenchCommand;
 use client::{ClientCommand, ConnectArgs};
 use host::{HostCommand, UpArgs};
 use profiler::ProfilerCommand;
@@ -93,6 +95,9 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Look for what is wrong on this machine, with a fix for each finding
     Doctor(DoctorArgs),
+    /// Load a host with simulated agents, and check what it keeps
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Print the version
     Version,
     /// Print a shell completion script

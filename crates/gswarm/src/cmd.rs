@@ -14,6 +14,7 @@ mod read;
 mod analyze;
 mod configuration;
 mod doctor;
+mod bench;
 mod gsprof;
 
 use std::future::Future;
@@ -24,6 +25,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory, Parser};
 use gswarm_api::{Client, Target};
 
+use crate::args::bench::BenchCommand;
 use crate::args::gsprof::Gsprof;
 use crate::args::profiler::ProfilerCommand;
 use crate::args::{Cli, Command, Common, ConfigCommand, NodeCommand};
@@ -182,6 +184,7 @@ fn dispatch(context: &Context, command: Command) -> anyhow::Result<ExitCode> {
         Command::Config(ConfigCommand::Check) => configuration::check(context),
         Command::Config(ConfigCommand::Show) => configuration::show(context).map(done),
         Command::Doctor(args) => brief(doctor::doctor(context, &args)),
+        Command::Bench(BenchCommand::Ingest(args)) => bench::ingest(context, &args),
         Command::Version => status::version(&context.output).map(done),
         Command::Completions { shell } => completions(shell, &context.output).map(done),
     }

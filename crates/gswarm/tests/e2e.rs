@@ -23,5 +23,7 @@ mod kill;
 mod life;
 #[path = "e2e/mistake.rs"]
 mod mistake;
+#[path = "e2e/bench.rs"]
+mod bench;
 #[path = "e2e/session.rs"]
 mod session;
