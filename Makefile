@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up test test-fast bench fmt docs clean
+.PHONY: help up test test-fast torture soak bench fmt docs clean
 
 # Passed on to the program: `make up ARGS="--nodes 4"`.
 ARGS ?=
@@ -48,6 +48,15 @@ test-fast: ## formatting, rules and unit tests only
 	$(step) fmt     cargo fmt --all --check -- -l
 	$(step) tidy    cargo run --quiet --package xtask -- tidy
 	$(step) nextest cargo nextest run --workspace --lib --bins --exclude gswarm-sim
+
+torture: ## the long fault suite, the mutation proofs and the fuzzers (ARGS="faults mutations fuzz" picks some)
+	@scripts/setup.sh rust compiler nextest python fuzz
+	@scripts/torture.sh $(ARGS)
+
+soak: ## an hour of churn: memory, descriptors and disk of the host must stay flat (SOAK_SECONDS)
+	@scripts/setup.sh rust compiler
+	cargo build --release --locked -p gswarm
+	@python3 scripts/soak.py
 
 bench: ## measurements beside their peers (ARGS="NAME..." picks some)
 	@scripts/setup.sh rust compiler peers
