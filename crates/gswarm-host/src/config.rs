@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use gswarm_store::journal::SegmentLimits;
 use gswarm_types::{Micros, Period};
 
 /// Everything a host is told.
@@ -15,6 +16,8 @@ pub struct HostConfig {
     pub simulated: bool,
     pub settings: Settings,
     pub retention: RetentionConfig,
+    /// When a segment of the journal is closed.
+    pub segments: SegmentLimits,
     /// Listens beyond this machine without encryption or logins.
     pub insecure: bool,
     /// Free bytes that ingest leaves on the disk.

@@ -14,7 +14,7 @@ use gswarm_device::sim::SimDevices;
 use gswarm_device::{Devices, SimSpec};
 use gswarm_store::catalog::{SegmentMeta, SegmentState};
 use gswarm_store::entry::{Entry, Stamp, StoredRecord};
-use gswarm_store::journal::{Journal, JournalConfig, TableKey, TableSource};
+use gswarm_store::journal::{Journal, JournalConfig, SegmentLimits, TableKey, TableSource};
 use gswarm_store::{Disk, StdDisk, sealed};
 use gswarm_types::{
     Body, Cells, Incarnation, Micros, NodeId, Record, StorageId, Table, TimeQuality, Values,
@@ -42,7 +42,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(directory).join("journal");
     let disk: Arc<dyn Disk> = Arc::new(StdDisk);
     let new_storage = StorageId::new(Uuid::from_u128(1));
-    let config = JournalConfig { dir: dir.clone(), disk_reserve_bytes: 0, new_storage };
+    let config = JournalConfig {
+        dir: dir.clone(),
+        disk_reserve_bytes: 0,
+        segments: SegmentLimits::default(),
+        new_storage,
+    };
     let mut journal = Journal::open(disk.clone(), config)?.journal;
     let values = record(&mut journal, nodes.parse()?, seconds.parse()?)?;
     journal.roll(&Intake::default())?;

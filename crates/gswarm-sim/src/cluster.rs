@@ -8,6 +8,7 @@ use gswarm_device::sim::SimDevices;
 use gswarm_device::{Devices, SimSpec};
 use gswarm_host::{Caller, Handle, Host, HostConfig, HostParts, RetentionConfig, Settings};
 use gswarm_node::{Agent, AgentConfig, AgentParts, AgentStatus, SpoolLimits};
+use gswarm_store::journal::SegmentLimits;
 use gswarm_store::{Disk, SimDisk};
 use gswarm_types::{AllowSet, Micros, NodeId, NodeName, Period};
 use serde_json::Value;
@@ -114,6 +115,7 @@ impl Cluster {
                 simulated: true,
                 settings: Settings::default(),
                 retention: RetentionConfig::default(),
+                segments: SegmentLimits::default(),
                 insecure: false,
                 disk_reserve_bytes: 0,
                 addresses: Vec::new(),

@@ -23,10 +23,18 @@ use crate::log::Log;
 use checkpoint::CheckpointRef;
 pub use recover::{OpenError, Recovered, Unsaved};
 
-/// A segment rolls at this size.
-pub const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// A segment rolls at this age.
-pub const SEGMENT_AGE_MAX: Micros = Micros::from_secs(600);
+/// When a segment is closed and the next one begun: at this size or at this age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentLimits {
+    pub bytes_max: u64,
+    pub age_max: Micros,
+}
+
+impl Default for SegmentLimits {
+    fn default() -> Self {
+        Self { bytes_max: 64 * 1024 * 1024, age_max: Micros::from_secs(600) }
+    }
+}
 
 /// Where the journal lies and how much room it leaves.
 #[derive(Debug, Clone)]
@@ -34,6 +42,7 @@ pub struct JournalConfig {
     pub dir: PathBuf,
     /// Free bytes that are left for sealing, session files and deletes.
     pub disk_reserve_bytes: u64,
+    pub segments: SegmentLimits,
     /// The identity of a data directory that is new.
     pub new_storage: StorageId,
 }
@@ -137,8 +146,9 @@ impl Journal {
 
     /// True when the active segment is large or old enough to be closed.
     pub fn is_due(&self, now: Micros) -> bool {
-        self.log.readable_bytes() >= SEGMENT_BYTES_MAX
-            || self.began.is_some_and(|began| now - began >= SEGMENT_AGE_MAX)
+        let SegmentLimits { bytes_max, age_max } = self.config.segments;
+        self.log.readable_bytes() >= bytes_max
+            || self.began.is_some_and(|began| now - began >= age_max)
     }
 
     /// Closes the active segment and writes a checkpoint, so that recovery starts after it.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use gswarm_api::Target;
 use gswarm_device::DeviceSpec;
+use gswarm_store::journal::SegmentLimits;
 use gswarm_types::metric::Metric;
 use gswarm_types::{AllowSet, Micros, NodeName, Period};
 
@@ -22,6 +23,7 @@ pub(crate) struct HostPlan {
     pub(crate) output_dir: PathBuf,
     pub(crate) settings: HostSettings,
     pub(crate) retention: Retention,
+    pub(crate) segments: SegmentLimits,
     /// Accept simulated devices, and nothing else.
     pub(crate) simulated: bool,
     /// The user said that anyone who reaches the ports may use them.

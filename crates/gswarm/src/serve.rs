@@ -14,6 +14,7 @@ use gswarm_host::{
 use gswarm_node::{
     Agent, AgentConfig, AgentParts, AgentStatus, LinkState, SpoolLimits, TcpConnect,
 };
+use gswarm_store::journal::SegmentLimits;
 use gswarm_store::{DirLock, LockError, StdDisk};
 use gswarm_types::NodeId;
 use tokio::io::AsyncWriteExt;
@@ -163,6 +164,7 @@ fn host_config(plan: &HostPlan, addresses: Vec<String>) -> anyhow::Result<HostCo
             nvlink: plan.settings.nvlink,
         },
         retention: RetentionConfig { keep: plan.retention.keep, budget_bytes: budget },
+        segments: plan.segments,
         insecure: plan.insecure && !plan.listen.is_loopback(),
         disk_reserve_bytes: DISK_RESERVE_BYTES.min(disk_bytes / DISK_RESERVE_SHARE),
         addresses,
@@ -332,6 +334,7 @@ async fn open_offline(data_dir: &Path) -> anyhow::Result<(Host, DirLock)> {
         simulated,
         settings: Settings::default(),
         retention: RetentionConfig { budget_bytes: u64::MAX, ..RetentionConfig::default() },
+        segments: SegmentLimits::default(),
         insecure: false,
         disk_reserve_bytes: 0,
         addresses: Vec::new(),

@@ -118,6 +118,7 @@ fn find(
         JournalConfig {
             dir: config.data_dir.join("journal"),
             disk_reserve_bytes: config.disk_reserve_bytes,
+            segments: config.segments,
             new_storage,
         },
     )?;

@@ -46,12 +46,16 @@ impl Recorder {
             self.stop_session(&id.to_string(), None, reply).await;
         }
         self.check_stopping();
-        self.roll_if_due(now);
+        let grew = self.roll_if_due(now);
         if self.ticks.is_multiple_of(SEAL_TICKS) {
             self.work(Vec::new());
         }
-        if self.ticks % RETENTION_TICKS == 1 {
+        let minute = self.ticks % RETENTION_TICKS == 1;
+        // A journal that fills a segment within a minute would outgrow its budget by many of them.
+        if minute || grew {
             self.retain(now);
+        }
+        if minute {
             self.mention_long_sessions(now);
         }
         if self.ticks % RETENTION_TICKS == SCRUB_TICK {
@@ -59,12 +63,15 @@ impl Recorder {
         }
     }
 
-    pub(super) fn roll_if_due(&mut self, now: Micros) {
-        if self.journal.as_ref().is_some_and(|journal| journal.is_due(now)) {
+    /// True when a segment is full.
+    pub(super) fn roll_if_due(&mut self, now: Micros) -> bool {
+        let is_due = self.journal.as_ref().is_some_and(|journal| journal.is_due(now));
+        if is_due {
             self.wish(Chore::Roll);
         } else if self.chore.is_some() {
             self.start_chore();
         }
+        is_due
     }
 
     /// Work on segments goes on in the background, one piece after the other.

@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{self, Tables};
-    use crate::journal::{Journal, JournalConfig};
+    use crate::journal::{Journal, JournalConfig, SegmentLimits};
     use crate::reader::Reader;
 
     #[test]
@@ -102,7 +102,12 @@ mod tests {
         let disk: Arc<dyn Disk> = Arc::new(StdDisk);
         for start in 1..4 {
             let new_storage = fixture::storage();
-            let config = JournalConfig { dir: dir.clone(), disk_reserve_bytes: 1, new_storage };
+            let config = JournalConfig {
+                dir: dir.clone(),
+                disk_reserve_bytes: 1,
+                segments: SegmentLimits::default(),
+                new_storage,
+            };
             let mut journal = Journal::open(disk.clone(), config).unwrap().journal;
             journal.commit(&[fixture::host_event(start)], &Tables::default()).unwrap();
             let reader = Reader::new(disk.clone(), &dir, journal.catalog().clone());

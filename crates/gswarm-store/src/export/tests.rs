@@ -16,7 +16,7 @@ use super::*;
 use crate::disk::SimDisk;
 use crate::entry::Entry;
 use crate::fixture::{self, SECOND, Tables, gpu, record, values};
-use crate::journal::{Journal, JournalConfig};
+use crate::journal::{Journal, JournalConfig, SegmentLimits};
 
 const HALF: i64 = SECOND / 2;
 
@@ -31,8 +31,12 @@ fn utils(gpus: &[u32]) -> Table {
 /// A recording of the entries; the tables are those of both nodes' incarnation 7.
 fn reader(entries: &[Entry], tables: &[&Table]) -> Reader {
     let disk: Arc<dyn crate::Disk> = Arc::new(SimDisk::new());
-    let config =
-        JournalConfig { dir: "/j".into(), disk_reserve_bytes: 0, new_storage: fixture::storage() };
+    let config = JournalConfig {
+        dir: "/j".into(),
+        disk_reserve_bytes: 0,
+        segments: SegmentLimits::default(),
+        new_storage: fixture::storage(),
+    };
     let mut journal = Journal::open(disk.clone(), config).unwrap().journal;
     let mut known = Tables::default();
     for table in tables {

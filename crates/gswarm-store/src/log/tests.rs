@@ -8,7 +8,7 @@ use crate::catalog::{SegmentMeta, SegmentState};
 use crate::disk::{SimDisk, read_file};
 use crate::entry::HostEvent;
 use crate::fixture;
-use crate::journal::{Journal, JournalConfig};
+use crate::journal::{Journal, JournalConfig, SegmentLimits};
 use crate::reader::Reader;
 use crate::sealed;
 
@@ -149,7 +149,12 @@ enum Newer {
 
 fn journal(disk: &SimDisk) -> Result<crate::journal::Recovered, crate::journal::OpenError> {
     let new_storage = fixture::storage();
-    let config = JournalConfig { dir: DIR.into(), disk_reserve_bytes: 0, new_storage };
+    let config = JournalConfig {
+        dir: DIR.into(),
+        disk_reserve_bytes: 0,
+        segments: SegmentLimits::default(),
+        new_storage,
+    };
     Journal::open(Arc::new(disk.clone()), config)
 }
 

@@ -1,5 +1,7 @@
 //! Every key of the configuration, its kind and its default.
 
+use gswarm_types::Micros;
+
 use crate::units;
 
 /// What a value may be.
@@ -14,8 +16,12 @@ pub(crate) enum Kind {
     Period,
     /// `24h`.
     Span,
+    /// `24h`, at least and at most so many seconds.
+    SpanWithin(i64, i64),
     /// `10GB`.
     Bytes,
+    /// `10GB`, at least and at most so many bytes.
+    BytesWithin(u64, u64),
     Count,
     /// Values separated by commas, or a YAML list.
     List,
@@ -64,6 +70,9 @@ pub(crate) const KEYS: &[Key] = &[
     key("store.data_dir", Kind::Text, None),
     key("store.budget", Kind::Bytes, None),
     key("store.keep", Kind::Span, Some("24h")),
+    // A segment is sealed in memory, and is looked at once a second.
+    key("store.segment_size", Kind::BytesWithin(1 << 20, 1 << 28), Some("64MiB")),
+    key("store.segment_age", Kind::SpanWithin(1, 86_400), Some("10m")),
     key("security.insecure", Kind::Switch, Some("false")),
     key("log.level", Kind::Word(&["error", "warn", "info", "debug", "trace"]), Some("info")),
     key("log.json", Kind::Switch, Some("false")),
@@ -107,8 +116,20 @@ impl Kind {
             Self::Span if gswarm_api::timestamp::parse_span(text).is_err() => {
                 wrong("a span such as 90s, 10m, 24h or 7d")
             },
+            Self::SpanWithin(min, max)
+                if gswarm_api::timestamp::parse_span(text).map_or(true, |span| {
+                    span < Micros::from_secs(min) || span > Micros::from_secs(max)
+                }) =>
+            {
+                wrong(&format!("a span of {min} to {max} seconds, such as 90s or 10m"))
+            },
             Self::Bytes if units::parse_bytes(text).is_err() => {
                 wrong("a size such as 500MB or 10GB")
+            },
+            Self::BytesWithin(min, max)
+                if units::parse_bytes(text).map_or(true, |bytes| bytes < min || bytes > max) =>
+            {
+                wrong(&format!("a size of {} to {} MiB, such as 64MiB", min >> 20, max >> 20))
             },
             Self::Count if text.parse::<u32>().is_err() => wrong("a whole number"),
             Self::Word(words) if !words.contains(&text) => {
@@ -118,7 +139,9 @@ impl Kind {
             | Self::Port
             | Self::Switch
             | Self::Span
+            | Self::SpanWithin(..)
             | Self::Bytes
+            | Self::BytesWithin(..)
             | Self::Count
             | Self::Word(_) => Ok(()),
         }
@@ -187,6 +210,23 @@ mod tests {
         check_nearest("wholly.different", None);
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("", "abc"), 3);
+    }
+
+    #[test]
+    fn bounds_are_told() {
+        let check = |path: &str, text| Key::find(path).unwrap().kind.check(text);
+        for good in ["1MiB", "64MB", "256MiB"] {
+            assert_eq!(check("store.segment_size", good), Ok(()));
+        }
+        let wrong = check("store.segment_size", "500KB").unwrap_err();
+        assert_eq!(wrong, "`500KB` is not a size of 1 to 256 MiB, such as 64MiB");
+        assert!(check("store.segment_size", "1GB").is_err());
+        assert!(check("store.segment_size", "large").is_err());
+        assert_eq!(check("store.segment_age", "1s"), Ok(()));
+        assert_eq!(check("store.segment_age", "24h"), Ok(()));
+        let wrong = check("store.segment_age", "500ms").unwrap_err();
+        assert_eq!(wrong, "`500ms` is not a span of 1 to 86400 seconds, such as 90s or 10m");
+        assert!(check("store.segment_age", "2d").is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use gswarm_store::journal::SegmentLimits;
 use gswarm_types::{Micros, Period};
 
 use super::{HostPlan, HostSettings, Retention};
@@ -60,6 +61,7 @@ impl HostPlan {
                     .or_else(|| settings.span("store.keep"))
                     .unwrap_or(Micros::from_secs(86_400)),
             },
+            segments: segments(settings),
             simulated,
             insecure,
         })
@@ -97,6 +99,14 @@ pub(super) fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 
 fn pick(flag: Option<Period>, settings: &Settings, key: &str, default: Period) -> Period {
     flag.or_else(|| settings.period(key)).unwrap_or(default)
+}
+
+fn segments(settings: &Settings) -> SegmentLimits {
+    let SegmentLimits { bytes_max, age_max } = SegmentLimits::default();
+    SegmentLimits {
+        bytes_max: settings.bytes("store.segment_size").unwrap_or(bytes_max),
+        age_max: settings.span("store.segment_age").unwrap_or(age_max),
+    }
 }
 
 /// The main port first, each once, without those that are off.

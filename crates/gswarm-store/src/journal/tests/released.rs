@@ -12,7 +12,7 @@ use super::world::{Step, World};
 use crate::catalog::SegmentState;
 use crate::disk::{Disk, StdDisk, read_file};
 use crate::export::{ExportFormat, ExportInput, export};
-use crate::journal::{Journal, JournalConfig};
+use crate::journal::{Journal, JournalConfig, SegmentLimits};
 use crate::reader::Reader;
 use crate::session_file;
 
@@ -47,7 +47,12 @@ fn exported(data: &Path, checkpoint: bool) -> (String, Vec<SegmentState>) {
     }
     let disk: Arc<dyn Disk> = Arc::new(StdDisk);
     let new_storage = "00000000-0000-7000-8000-00000000bbbb".parse().unwrap();
-    let config = JournalConfig { dir: journal_dir.clone(), disk_reserve_bytes: 0, new_storage };
+    let config = JournalConfig {
+        dir: journal_dir.clone(),
+        disk_reserve_bytes: 0,
+        segments: SegmentLimits::default(),
+        new_storage,
+    };
     let recovered = Journal::open(disk.clone(), config).unwrap();
     assert_eq!(recovered.damage, Vec::new());
     assert_eq!(recovered.journal.storage(), crate::fixture::storage());

@@ -11,7 +11,7 @@ use crate::catalog::{Catalog, SegmentState};
 use crate::disk::{Disk, SimDisk};
 use crate::entry::{Entry, StoredRecord};
 use crate::fixture::{self, Tables};
-use crate::journal::{Journal, JournalConfig, OpenError, Recovered, table_key};
+use crate::journal::{Journal, JournalConfig, OpenError, Recovered, SegmentLimits, table_key};
 use crate::reader::Reader;
 use crate::sealed;
 
@@ -58,6 +58,7 @@ pub(super) fn config() -> JournalConfig {
     JournalConfig {
         dir: DIR.into(),
         disk_reserve_bytes: 0,
+        segments: SegmentLimits::default(),
         // A data directory that lost its identity would get this one.
         new_storage: fixture::storage(),
     }
