@@ -96,8 +96,23 @@ impl RunFile {
         fs::create_dir_all(directory)?;
         let path = directory.join(RUN_FILE);
         let part = directory.join(format!("{RUN_FILE}.part"));
-        fs::write(&part, serde_json::to_vec(self).map_err(io::Error::from)?)?;
-        fs::rename(&part, &path)?;
+        let bytes = serde_json::to_vec(self).map_err(io::Error::from)?;
+        let is_full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
+        let write = || fs::write(&part, &bytes).and_then(|()| fs::rename(&part, &path));
+        let mut written = write();
+        if written.as_ref().is_err_and(is_full) {
+            // What a process left behind that was killed makes room for this one.
+            let _nothing_there = fs::remove_file(&path);
+            written = write();
+        }
+        match written {
+            // The process works all the same; only commands that look for it here do not find it.
+            Err(error) if is_full(&error) => {
+                tracing::warn!(path = %path.display(), "run file not written: the disk is full");
+                let _left_behind = fs::remove_file(&part);
+            },
+            written => written?,
+        }
         Ok(RunGuard { path })
     }
 
