@@ -371,9 +371,10 @@ impl Source {
             let gone_until = if self.listed { self.oldest_held.saturating_sub(1) } else { last };
             if first <= gone_until {
                 let end = last.min(gone_until);
-                let reason = self.reason(first, end);
-                let hole = Hole { incarnation, first, last: end, reason, is_final: true, from, to };
-                out.push(hole);
+                // What waits for the disk is here, though it does not count yet.
+                let is_final = !self.pending.touches(first, end);
+                let reason = if is_final { self.reason(first, end) } else { GapReason::Unknown };
+                out.push(Hole { incarnation, first, last: end, reason, is_final, from, to });
             }
             if gone_until < last {
                 let first = first.max(gone_until + 1);

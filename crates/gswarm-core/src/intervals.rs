@@ -40,6 +40,12 @@ impl IntervalSet {
         after > 0 && self.intervals.get(after - 1).is_some_and(|interval| seq <= interval.last)
     }
 
+    /// True when any of these seqs is there.
+    pub fn touches(&self, first: u64, last: u64) -> bool {
+        let at = self.intervals.partition_point(|interval| interval.last < first);
+        self.intervals.get(at).is_some_and(|interval| interval.first <= last)
+    }
+
     /// Adds a seq; false when it was there.
     pub fn insert(&mut self, seq: u64, time: Micros) -> bool {
         if self.contains(seq) {

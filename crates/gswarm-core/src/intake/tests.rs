@@ -92,6 +92,22 @@ fn holes_are_open_while_the_spool_holds_them() {
 }
 
 #[test]
+fn what_waits_for_the_disk_is_not_lost() {
+    let mut intake = Intake::default();
+    admit(&mut intake, 1);
+    intake.commit();
+    // A host that starts on a full disk holds records which their spool let go of long ago.
+    admit(&mut intake, 2);
+    admit(&mut intake, 3);
+    intake.list(node(), &[listed(4, 4)], Micros(0));
+    check_holes(&intake, "2-3 unknown open, 4-4 unknown open");
+    intake.commit();
+    check_holes(&intake, "4-4 unknown open");
+    intake.list(node(), &[listed(5, 5)], Micros(0));
+    check_holes(&intake, "4-4 not_on_this_host final, 5-5 unknown open");
+}
+
+#[test]
 fn settled_means_stored_or_never_coming() {
     let mut intake = Intake::default();
     intake.list(node(), &[listed(1, 3)], Micros(0));

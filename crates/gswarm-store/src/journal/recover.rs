@@ -199,15 +199,10 @@ impl Finder {
         for entry in scan.tail.iter().filter_map(|line| Entry::parse(line).ok()) {
             if let Entry::Record(record) = &entry {
                 let source = (record.node, record.incarnation);
-                self.intake.uncount(&Lost {
-                    source,
-                    missing: Missing {
-                        first: record.seq,
-                        last: record.seq,
-                        before: None,
-                        after: None,
-                    },
-                });
+                // Its own time bounds the hole closely enough.
+                let (seq, time) = (record.seq, Some(record.time));
+                let missing = Missing { first: seq, last: seq, before: time, after: time };
+                self.intake.uncount(&Lost { source, missing });
                 if let Some(key) = table_key(record)
                     && let Some(table) = self.tables.get(&key)
                 {
