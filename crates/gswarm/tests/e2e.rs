@@ -15,6 +15,8 @@ mod process;
 mod file;
 #[path = "e2e/spool.rs"]
 mod spool;
+#[path = "e2e/fleet.rs"]
+mod fleet;
 #[path = "e2e/workflow.rs"]
 mod workflow;
 #[path = "e2e/kill.rs"]

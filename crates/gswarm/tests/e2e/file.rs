@@ -16,6 +16,8 @@ pub(crate) struct Records {
     /// By incarnation, in the order of the file.
     pub(crate) incarnations: BTreeMap<String, Vec<Row>>,
     pub(crate) gaps: Vec<Value>,
+    /// Where the window begins.
+    pub(crate) from_us: i64,
 }
 
 /// One record.
@@ -92,14 +94,22 @@ impl Frames {
 impl Records {
     #[track_caller]
     pub(crate) fn read(path: &Path) -> Self {
-        let text = fs::read_to_string(path).unwrap();
-        let mut records = Self { incarnations: BTreeMap::new(), gaps: Vec::new() };
+        Self::parse(&fs::read_to_string(path).unwrap())
+    }
+
+    #[track_caller]
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut records = Self { incarnations: BTreeMap::new(), gaps: Vec::new(), from_us: 0 };
         let mut order = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let line: Value = serde_json::from_str(line).unwrap();
             let (kind, body) = line.as_object().unwrap().iter().next().unwrap();
             match &**kind {
-                "export" => assert_eq!(number, 0),
+                "export" => {
+                    assert_eq!(number, 0);
+                    let from = body["start_time"].as_str().unwrap();
+                    records.from_us = gswarm_api::timestamp::parse_rfc3339(from).unwrap().0;
+                },
                 "table" => {},
                 "record" => {
                     let (incarnation, row) = record(body);

@@ -5,11 +5,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
 use gswarm_api::body::NodeHealth;
+use gswarm_trial::Trial;
 use serde_json::Value;
 
 use crate::file::{Frames, Records};
 use crate::process::{Detached, is_alive};
 use crate::site::{GPUS, Site, run_file};
+use crate::spool::{Ledger, Writer, records_in};
 
 const HOST: &str = "gswarm host start --port 8090 --single-port";
 const JOIN: &str = "gswarm join localhost:8090";
@@ -339,6 +341,58 @@ fn of_two_agents_with_one_identity_the_first_stays() {
     for rows in records.incarnations.values() {
         assert_eq!(rows.last().map(|row| &*row.kind), Some("end"));
     }
+}
+
+#[test]
+fn a_cloned_machine_is_a_node_of_its_own_and_sends_nothing_twice() {
+    let mut trial = Trial::new("a state directory cloned to another machine while its agent runs");
+    let site = Site::simulated();
+    let line = format!("{HOST} --freq 100 --base-freq 100");
+    let host = site.host(&line);
+    site.run("gswarm profiler start --name all").worked();
+    let [own, copy] = ["own", "copy"].map(|name| site.root().join(name));
+    let agent = |state: &Path| site.agent(&format!("{JOIN} --state-dir {}", state.display()), 1);
+    let first = agent(&own);
+    let id = site.connected(1)[0].node_id.clone();
+    // From now on the spool has what nobody else has.
+    host.kill();
+    let held = records_in(&own.join("spool"));
+    site.until("records", || (records_in(&own.join("spool")) > held + 10).then_some(()));
+    copy_directory(&own, &copy);
+    let cloned = records_in(&copy.join("spool"));
+    // To its new owner the directory comes from a machine with another id.
+    let node = copy.join("node.json");
+    let mut json: Value = serde_json::from_slice(&fs::read(&node).unwrap()).unwrap();
+    json["machine_id"] = "0123456789abcdef0123456789abcdef".into();
+    fs::write(&node, json.to_string()).unwrap();
+    // And names a process that does not run there.
+    fs::remove_file(copy.join("run.json")).unwrap();
+    let second = agent(&copy);
+    let _host = site.host(&line);
+    let nodes = site.connected(2);
+    let names: Vec<&str> = nodes.iter().map(|node| &*node.name).collect();
+    assert_eq!(names, ["node1", "node1-2"]);
+    assert_eq!(nodes[0].node_id, id);
+    assert_ne!(nodes[1].node_id, id);
+    assert!(second.log().contains("copied from another machine"), "{}", second.log());
+    assert_eq!(
+        records_in(&copy.join("spool-cloned-1")),
+        cloned,
+        "the copied spool is not as it was"
+    );
+    first.interrupt(&site.runtime);
+    second.interrupt(&site.runtime);
+    site.run("gswarm profiler stop --name all").worked();
+    site.run("gswarm profiler export --name all --format jsonl -o all.jsonl").worked();
+    let mut ledger = Ledger::default();
+    for spool in [own.join("spool"), copy.join("spool")] {
+        ledger.enter(&spool, Writer::Dead);
+    }
+    // The same records once more: they are another's, who has delivered them.
+    ledger.enter(&copy.join("spool-cloned-1"), Writer::Alive);
+    assert_eq!(ledger.incarnations(), 2);
+    (trial.rounds, trial.faults) = (1, 1);
+    ledger.check(&Records::read(&site.work().join("all.jsonl")), &mut trial);
 }
 
 /// As somebody does who clones a machine.

@@ -39,13 +39,24 @@ pub(crate) struct Said {
 
 /// Asks again and again until there is an answer.
 #[track_caller]
-pub(crate) fn until<T>(runtime: &Runtime, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let give_up = Instant::now() + DEADLINE;
+pub(crate) fn until<T>(runtime: &Runtime, what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    until_within(runtime, DEADLINE, what, ask)
+}
+
+/// The same for what takes long by its nature.
+#[track_caller]
+pub(crate) fn until_within<T>(
+    runtime: &Runtime,
+    deadline: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> Option<T>,
+) -> T {
+    let give_up = Instant::now() + deadline;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < give_up, "waited {} s in vain: {what}", DEADLINE.as_secs());
+        assert!(Instant::now() < give_up, "waited {} s in vain: {what}", deadline.as_secs());
         pause(runtime, POLL);
     }
 }

@@ -188,6 +188,17 @@ impl Site {
         process::until(&self.runtime, what, ask)
     }
 
+    /// Waits this many times as long as usual.
+    #[track_caller]
+    pub(crate) fn until_within<T>(
+        &self,
+        times: u32,
+        what: &str,
+        ask: impl FnMut() -> Option<T>,
+    ) -> T {
+        process::until_within(&self.runtime, DEADLINE * times, what, ask)
+    }
+
     /// Waits until this many nodes are connected and have delivered; gives them.
     #[track_caller]
     pub(crate) fn connected(&self, count: usize) -> Vec<NodeBody> {

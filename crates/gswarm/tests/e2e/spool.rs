@@ -1,10 +1,11 @@
 //! The ledger: what the spools of all agents took, read from their files at many moments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use gswarm_trial::Trial;
 use serde_json::Value;
 
 use crate::file::Records;
@@ -97,30 +98,49 @@ impl Ledger {
         self.accounts.len()
     }
 
-    /// The export has exactly what the spools took.
+    /// The export has exactly what the spools took. Tells the trial what was compared and found.
     #[track_caller]
-    pub(crate) fn check(&self, records: &Records) {
+    pub(crate) fn check(&self, records: &Records, trial: &mut Trial) {
+        let wrong = self.compare(records);
+        trial.records += self.accounts.values().map(|account| account.through).sum::<u64>();
+        trial.lost += wrong.len() as u64;
+        assert!(wrong.is_empty(), "{} records are not as they were taken: {wrong:#?}", wrong.len());
         records.check_whole();
-        for (incarnation, account) in &self.accounts {
-            let rows = records.incarnations.get(incarnation).map_or(&[][..], Vec::as_slice);
-            let exported: BTreeMap<u64, u64> = rows.iter().map(|row| (row.seq, row.crc)).collect();
-            for (seq, crc) in &account.taken {
-                let what = format!("record {seq} of incarnation {incarnation}");
-                assert_eq!(exported.get(seq), Some(crc), "{what} is not as the spool took it");
-            }
-            let last = exported.keys().next_back().copied().unwrap_or(0);
-            assert!(last >= account.through, "{incarnation}: {last}, not {}", account.through);
-            if account.closed {
-                assert_eq!(last, account.through, "{incarnation} has what no spool took");
-            }
-        }
         for (incarnation, rows) in &records.incarnations {
-            let account = self.accounts.get(incarnation);
-            assert!(account.is_some(), "{incarnation} is known to no spool");
             assert_eq!(rows[0].kind, "event", "{incarnation} does not begin with its start");
             let ended = rows.last().is_some_and(|row| row.kind == "end");
-            let closed = account.is_some_and(|account| account.closed);
+            let closed = self.accounts.get(incarnation).is_some_and(|account| account.closed);
             assert!(ended || closed, "{incarnation} neither ended nor was killed");
         }
+    }
+
+    /// Every record that is lost, doubled, changed or invented.
+    fn compare(&self, records: &Records) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let nothing = Account::default();
+        for (incarnation, rows) in &records.incarnations {
+            let account = self.accounts.get(incarnation).unwrap_or(&nothing);
+            let mut seen = BTreeSet::new();
+            for row in rows {
+                if !seen.insert(row.seq) {
+                    wrong.push(format!("{incarnation} {} is there twice", row.seq));
+                }
+                if account.taken.get(&row.seq).is_some_and(|crc| *crc != row.crc) {
+                    wrong.push(format!("{incarnation} {} is another record", row.seq));
+                }
+                // A living agent may have taken more since its spool was read.
+                let open = !account.closed && account.through > 0;
+                if row.seq > account.through && !open {
+                    wrong.push(format!("{incarnation} {} was taken by no spool", row.seq));
+                }
+            }
+        }
+        for (incarnation, account) in &self.accounts {
+            let rows = records.incarnations.get(incarnation).map_or(&[][..], Vec::as_slice);
+            let exported: BTreeSet<u64> = rows.iter().map(|row| row.seq).collect();
+            let lost = (1..=account.through).filter(|seq| !exported.contains(seq));
+            wrong.extend(lost.map(|seq| format!("{incarnation} {seq} is lost")));
+        }
+        wrong
     }
 }
