@@ -29,3 +29,5 @@ mod mistake;
 mod bench;
 #[path = "e2e/session.rs"]
 mod session;
+#[path = "e2e/disk.rs"]
+mod disk;
