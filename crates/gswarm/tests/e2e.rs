@@ -17,6 +17,8 @@ mod file;
 mod spool;
 #[path = "e2e/fleet.rs"]
 mod fleet;
+#[path = "e2e/proxy.rs"]
+mod proxy;
 #[path = "e2e/workflow.rs"]
 mod workflow;
 #[path = "e2e/kill.rs"]
@@ -31,3 +33,5 @@ mod bench;
 mod session;
 #[path = "e2e/disk.rs"]
 mod disk;
+#[path = "e2e/wire.rs"]
+mod wire;
