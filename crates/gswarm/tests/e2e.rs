@@ -35,3 +35,5 @@ mod session;
 mod disk;
 #[path = "e2e/wire.rs"]
 mod wire;
+#[path = "e2e/retention.rs"]
+mod retention;
