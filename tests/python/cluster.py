@@ -40,6 +40,20 @@ def eventually(look, what, seconds=DEADLINE_S):
         time.sleep(0.05)
 
 
+@contextmanager
+def trial(what):
+    """What a test of faults did, as `make torture` adds it up: see crates/gswarm-trial."""
+    report = {"what": what, "rounds": 0, "seeds": 0, "faults": 0, "records": 0, "lost": 0, "passed": False}
+    try:
+        yield report
+        report["passed"] = True
+    finally:
+        path = os.environ.get("GSWARM_TRIAL_REPORT")
+        if path:
+            with open(path, "a") as file:
+                file.write(json.dumps(report) + "\n")
+
+
 def strict_json(text):
     """JSON without the NaN and Infinity that Python reads but nobody else does."""
 
