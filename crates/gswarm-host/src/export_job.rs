@@ -7,6 +7,7 @@ use gswarm_store::Disk;
 use gswarm_store::disk::{Append, fill, remove_if_there};
 use gswarm_store::export::{ExportFormat, ExportInput, export, size_estimate};
 use gswarm_store::reader::Reader;
+use gswarm_types::{SessionId, SessionSpec};
 
 /// Above this size of recording a stop only says how to export.
 const AUTOMATIC_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -68,7 +69,7 @@ fn write(reader: &Reader, order: &ExportOrder) -> io::Result<(PathBuf, u32)> {
     let disk = reader.disk().clone();
     disk.create_dir_all(&order.output_dir)?;
     let spec = &order.input.spec;
-    let temporary = order.output_dir.join(format!(".{}.{}.tmp", spec.name, spec.id));
+    let temporary = order.output_dir.join(temporary_name(spec));
     remove_if_there(disk.as_ref(), &temporary)?;
     let mut file = FileWriter::new(disk.create(&temporary)?);
     let written = export(reader, &order.input, ExportFormat::Json, &mut file)
@@ -85,6 +86,16 @@ fn write(reader: &Reader, order: &ExportOrder) -> io::Result<(PathBuf, u32)> {
     disk.rename(&temporary, &target)?;
     disk.sync_dir(&order.output_dir)?;
     Ok((target, crc))
+}
+
+fn temporary_name(spec: &SessionSpec) -> String {
+    format!(".{}.{}.tmp", spec.name, spec.id)
+}
+
+/// The session whose half written file has this name.
+pub(crate) fn session_of_temporary(name: &str) -> Option<SessionId> {
+    let (_, id) = name.strip_prefix('.')?.strip_suffix(".tmp")?.rsplit_once('.')?;
+    id.parse().ok()
 }
 
 /// The file of the earlier revision if nobody touched it, else the first free name.

@@ -28,6 +28,7 @@ use super::{
 use crate::HostParts;
 use crate::clock::HostTime;
 use crate::config::HostConfig;
+use crate::export_job;
 use crate::handle::Handle;
 use crate::kind_file;
 use crate::live::{Live, LiveEvent};
@@ -131,6 +132,7 @@ fn find(
         Reader::new(disk.clone(), recovered.journal.dir(), recovered.journal.catalog().clone());
     let events = recent_events(&reader);
     let (sessions, rebuilt, unreadable) = merge(files, &recovered);
+    remove_half_written(disk.as_ref(), config, &sessions);
     let expired_until = expiry_file::read(disk.as_ref(), &config.data_dir)
         .map_err(read_error(expiry_file::path(&config.data_dir)))?;
     Ok(Found { recovered, sessions, rebuilt, unreadable, names, expired_until, events })
@@ -174,6 +176,18 @@ fn remove_scratch(disk: &dyn Disk, config: &HostConfig) {
     for name in disk.list(&dir).unwrap_or_default() {
         if name.ends_with(".run")
             && let Err(error) = disk.remove(&dir.join(&name))
+        {
+            tracing::warn!(%name, %error, "left-over file not removed");
+        }
+    }
+}
+
+/// Session files that a crash left half written. One whose session is complete is written no more.
+fn remove_half_written(disk: &dyn Disk, config: &HostConfig, sessions: &[SessionSpec]) {
+    for name in disk.list(&config.output_dir).unwrap_or_default() {
+        let id = export_job::session_of_temporary(&name);
+        if id.is_some_and(|id| sessions.iter().any(|spec| spec.id == id))
+            && let Err(error) = disk.remove(&config.output_dir.join(&name))
         {
             tracing::warn!(%name, %error, "left-over file not removed");
         }

@@ -257,6 +257,23 @@ fn a_node_that_comes_back_completes_the_file() {
 }
 
 #[test]
+fn half_written_files_of_sessions_go_with_the_next_start() {
+    let site = Site::simulated();
+    let host = site.host(HOST);
+    site.run("gswarm profiler start --name run1").worked();
+    site.run("gswarm profiler stop --name run1").worked();
+    let id = site.ask(async |host| host.session("run1").await).unwrap().id;
+    host.kill();
+    // As a host leaves it that dies while it writes a later revision; the other is not its own.
+    let foreign = ".run1.01a1deda-af88-7107-b763-ad86b1978255.tmp";
+    for name in [format!(".run1.{id}.tmp"), foreign.to_owned()] {
+        fs::write(site.work().join(name), "half").unwrap();
+    }
+    let _host = site.host(HOST);
+    assert_eq!(site.files(), [foreign, "run1.json"]);
+}
+
+#[test]
 fn an_agent_that_does_not_wait_ends_with_its_host() {
     let site = Site::simulated();
     let host = site.host(HOST);
