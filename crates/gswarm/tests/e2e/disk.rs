@@ -13,12 +13,15 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
 use crate::fleet::{Fleet, HOST};
+use crate::proxy::Proxy;
 use crate::site::Site;
 
 const NODES: usize = 2;
 const MIB: usize = 1024 * 1024;
 /// A small disk. Of it the host leaves a twentieth alone.
 const MOUNT_MIB: usize = 16;
+/// Times that streams are cut while a commit is under way.
+const RETURNS: usize = 3;
 /// What a question may take while the disk does not answer for two seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -224,9 +227,7 @@ impl SyncFault {
             ("SYNC_FAULT_CONTROL", text(&self.control)),
             ("SYNC_FAULT_UNDER", text(&data.join("journal"))),
         ];
-        let mut fleet = Fleet::with_host(site, HOST.to_owned(), environment, data);
-        fleet.join(NODES);
-        fleet
+        Fleet::with_host(site, HOST.to_owned(), environment, data)
     }
 
     fn order(&self, name: &str) {
@@ -261,6 +262,7 @@ fn what_could_not_be_synced_is_not_acknowledged() {
     let site = Site::simulated();
     let fault = SyncFault::build(&site);
     let mut fleet = fault.fleet(site);
+    fleet.join(NODES);
     record_early(&fleet);
     let journal = fleet.site.data().join("journal");
     for round in 0..rounds(6, 150) {
@@ -298,11 +300,17 @@ fn what_could_not_be_synced_is_not_acknowledged() {
 }
 
 #[test]
-fn a_slow_disk_delays_acks_and_nothing_else() {
-    let mut trial = Trial::new("syncs of two seconds each while records and questions come");
+fn a_slow_disk_delays_acks_and_nothing_else_nor_doubles_anything() {
+    let mut trial = Trial::new(
+        "syncs of two seconds each while records and questions come, and streams are cut",
+    );
     let site = Site::simulated();
     let fault = SyncFault::build(&site);
     let mut fleet = fault.fleet(site);
+    let ways: Vec<Proxy> = (0..NODES).map(|_| Proxy::start(fleet.site.port(), 0, 0)).collect();
+    fleet.agents =
+        ways.iter().zip(1..).map(|(way, number)| way.agent(&fleet.site, number)).collect();
+    fleet.site.connected(NODES);
     record_early(&fleet);
     let commits =
         |fleet: &Fleet| fleet.site.ask(async |host| host.status().await).unwrap().ingest.commits;
@@ -323,10 +331,19 @@ fn a_slow_disk_delays_acks_and_nothing_else() {
     let possible = began.elapsed().as_secs() / 2 + 1;
     assert!(commits(&fleet) - before <= possible, "{} commits", commits(&fleet) - before);
     fleet.agents_go_on();
+    for _ in 0..RETURNS {
+        // Right after a commit the next one begins, with all that came meanwhile: an agent that
+        // comes back within its two seconds sends that again, and it counts once.
+        fleet.stores(1);
+        ways.iter().for_each(Proxy::cut);
+        linked(&fleet.site);
+    }
     fault.recall("slow");
     trial.rounds = slow;
-    trial.faults = fault.injected();
+    trial.faults = fault.injected() + ways.iter().map(Proxy::cuts).sum::<u64>();
     fleet.stores(20);
     fleet.settle();
+    let twice = fleet.site.ask(async |host| host.status().await).unwrap().ingest.records_duplicate;
     fleet.finish(&mut trial);
+    assert!(twice > 0, "nothing was sent twice");
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::process::DEADLINE;
+use crate::process::{DEADLINE, Process};
+use crate::site::Site;
 
 /// Once the host has said so much, the two have greeted each other and it acknowledges.
 const GREETING_BYTES: usize = 400;
@@ -75,10 +76,6 @@ impl Proxy {
         Self { port, shared }
     }
 
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
     /// Connections that were cut.
     pub(crate) fn cuts(&self) -> u64 {
         self.shared.cuts.load(Ordering::SeqCst)
@@ -87,6 +84,21 @@ impl Proxy {
     /// Connections that the agent made.
     pub(crate) fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Cuts the connections there are.
+    pub(crate) fn cut(&self) {
+        for connection in self.shared.connections.lock().unwrap().drain(..) {
+            self.shared.cuts.fetch_add(1, Ordering::SeqCst);
+            connection.close();
+        }
+    }
+
+    /// An agent that reaches its host this way.
+    pub(crate) fn agent(&self, site: &Site, number: usize) -> Process {
+        let (node, devices) = (format!("node{number}"), format!("sim:2xh100,seed={number}"));
+        let environment = [("GSWARM_AGENT__NODE_ID", &*node), ("GSWARM_AGENT__DEVICES", &*devices)];
+        site.start(&format!("gswarm join localhost:{}", self.port), &environment)
     }
 
     /// Lets the connections there are hang, as when a cable is pulled.
@@ -118,6 +130,16 @@ fn is_closed(mut socket: &TcpStream) -> bool {
 
 fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+}
+
+// === impl Connection ===
+
+impl Connection {
+    fn close(&self) {
+        for socket in [&self.agent, &self.host] {
+            let _closed_already = socket.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 // === impl Life ===
@@ -215,8 +237,6 @@ impl Shared {
             // It ended by itself: the cut is still to come.
             self.cuts_left.fetch_add(1, Ordering::SeqCst);
         }
-        for socket in [&connection.agent, &connection.host] {
-            let _closed_already = socket.shutdown(Shutdown::Both);
-        }
+        connection.close();
     }
 }

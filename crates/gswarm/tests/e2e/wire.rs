@@ -5,19 +5,11 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::fleet::Fleet;
-use crate::process::Process;
 use crate::proxy::Proxy;
 use crate::site::Site;
 
 /// Agents whose connections are cut, side by side: after a cut each waits a second.
 const CUT: usize = 7;
-
-/// An agent that reaches its host through a proxy.
-fn agent(site: &Site, proxy: &Proxy, number: usize) -> Process {
-    let (node, devices) = (format!("node{number}"), format!("sim:2xh100,seed={number}"));
-    let environment = [("GSWARM_AGENT__NODE_ID", &*node), ("GSWARM_AGENT__DEVICES", &*devices)];
-    site.start(&format!("gswarm join localhost:{}", proxy.port()), &environment)
-}
 
 #[test]
 fn streams_that_are_cut_or_hang_lose_nothing_and_double_nothing() {
@@ -35,7 +27,7 @@ fn streams_that_are_cut_or_hang_lose_nothing_and_double_nothing() {
     // The last one is never cut, but hangs.
     proxies.push(Proxy::start(port, 0, 0));
     fleet.agents =
-        proxies.iter().zip(1..).map(|(proxy, number)| agent(&fleet.site, proxy, number)).collect();
+        proxies.iter().zip(1..).map(|(proxy, number)| proxy.agent(&fleet.site, number)).collect();
     let hanging = &proxies[CUT];
     let node = format!("node{}", CUT + 1);
     let site = &fleet.site;
@@ -47,7 +39,7 @@ fn streams_that_are_cut_or_hang_lose_nothing_and_double_nothing() {
     fleet.read_spools();
 
     let site = &fleet.site;
-    site.until_within(6, "a fresh connection", || (hanging.accepted() > 1).then_some(()));
+    site.until_within(2, "a fresh connection", || (hanging.accepted() > 1).then_some(()));
     site.until("its records", || {
         let node = site.ask(async |host| host.node(&node).await).ok()?;
         (node.connected && node.records_stored > before + 20).then_some(())
