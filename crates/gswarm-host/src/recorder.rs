@@ -117,6 +117,8 @@ pub(crate) struct Recorder {
     surveys: HashMap<u64, Vec<oneshot::Sender<()>>>,
     /// Work on the journal besides commits.
     chore: Option<Chore>,
+    /// A segment was full since the last look at retention.
+    grew: bool,
     /// The last sealed segment that was read to see that it is whole.
     scrubbed: u64,
     /// Retention took everything before this.

@@ -279,6 +279,7 @@ fn assemble(
         unreadable_sessions: unreadable,
         surveys: HashMap::new(),
         chore: None,
+        grew: false,
         scrubbed: 0,
         expired_until,
         random,

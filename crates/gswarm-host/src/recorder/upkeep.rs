@@ -46,7 +46,8 @@ impl Recorder {
             self.stop_session(&id.to_string(), None, reply).await;
         }
         self.check_stopping();
-        let grew = self.roll_if_due(now);
+        self.roll_if_due(now);
+        let grew = std::mem::take(&mut self.grew);
         if self.ticks.is_multiple_of(SEAL_TICKS) {
             self.work(Vec::new());
         }
@@ -63,15 +64,13 @@ impl Recorder {
         }
     }
 
-    /// True when a segment is full.
-    pub(super) fn roll_if_due(&mut self, now: Micros) -> bool {
-        let is_due = self.journal.as_ref().is_some_and(|journal| journal.is_due(now));
-        if is_due {
+    pub(super) fn roll_if_due(&mut self, now: Micros) {
+        if self.journal.as_ref().is_some_and(|journal| journal.is_due(now)) {
+            self.grew = true;
             self.wish(Chore::Roll);
         } else if self.chore.is_some() {
             self.start_chore();
         }
-        is_due
     }
 
     /// Work on segments goes on in the background, one piece after the other.
