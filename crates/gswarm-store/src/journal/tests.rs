@@ -4,9 +4,11 @@ mod world;
 mod damage;
 mod released;
 
+use gswarm_trial::rounds;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
-use world::{Step, World, open};
+use world::{Report, Step, World, open};
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
@@ -24,16 +26,27 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-    #[test]
-    fn holds_what_was_acknowledged(script in proptest::collection::vec(step(), 1..30), seed: u64) {
-        let mut world = World::run(&script);
+#[test]
+fn holds_what_was_acknowledged() {
+    let mut report = Report::new("random lives of a journal: kills, power losses, failed calls");
+    let cases = rounds(256, 4_000);
+    let config =
+        ProptestConfig { cases: u32::try_from(cases).unwrap(), ..ProptestConfig::default() };
+    let scripts = (proptest::collection::vec(step(), 1..30), any::<u64>());
+    let faults = std::cell::Cell::new(0);
+    let lived = TestRunner::new(config).run(&scripts, |(script, seed)| {
+        faults.set(faults.get() + 1 + script.iter().filter(|step| step.is_fault()).count() as u64);
+        let mut world = World::counted(&report).play(&script);
         world.step(&Step::SyncFails(false));
         world.step(&Step::Full(None));
         world.step(&Step::PowerLoss(seed));
         world.check();
-    }
+        Ok(())
+    });
+    report.trial.rounds = cases;
+    report.trial.seeds = cases;
+    report.trial.faults = faults.get();
+    lived.unwrap();
 }
 
 /// Everything a journal does, in few changes of the disk.
@@ -61,8 +74,8 @@ fn changes_of_a_life() -> u64 {
 }
 
 /// Lives until the power goes at the change with this count.
-fn live_until(cut: u64) -> World {
-    let mut world = World::new();
+fn live_until(cut: u64, report: &Report) -> World {
+    let mut world = World::counted(report);
     world.disk.cut_power_at(cut);
     if !world.try_start() {
         return world;
@@ -83,56 +96,82 @@ fn live_until(cut: u64) -> World {
 
 #[test]
 fn power_may_go_at_every_moment() {
+    let mut report =
+        Report::new("power loss at every change of a journal, its seals and checkpoints");
+    let seeds = rounds(3, 60);
     for cut in 0..=changes_of_a_life() {
-        let world = live_until(cut);
-        for seed in 0..3 {
-            world.continue_after(seed, None);
+        let world = live_until(cut, &report);
+        for seed in 0..seeds {
+            report.trial.rounds += 1;
+            report.trial.seeds += 1;
+            report.trial.faults += 1;
+            world.continue_after(cut * seeds + seed, None);
         }
     }
 }
 
 #[test]
 fn power_may_go_in_recovery_too() {
-    for cut in (0..=changes_of_a_life()).step_by(3) {
-        let world = live_until(cut);
-        let copy = world.disk.fork();
-        copy.power_loss(cut);
-        open(&copy).expect("opens");
-        let recovery = copy.changes();
-        for at in 0..=recovery {
-            world.continue_after(cut, Some(at));
+    let mut report = Report::new("power loss at every change of a journal's recovery");
+    let every = usize::try_from(rounds(3, 1)).unwrap();
+    for cut in (0..=changes_of_a_life()).step_by(every) {
+        let world = live_until(cut, &report);
+        for seed in (0..rounds(1, 4)).map(|more| cut + 1_000 * more) {
+            let copy = world.disk.fork();
+            copy.power_loss(seed);
+            open(&copy).expect("opens");
+            let recovery = copy.changes();
+            report.trial.seeds += 1;
+            for at in 0..=recovery {
+                report.trial.rounds += 1;
+                report.trial.faults += 2;
+                world.continue_after(seed, Some(at));
+            }
         }
     }
 }
 
 #[test]
 fn killed_then_powerless_with_no_sync_between() {
+    let mut report =
+        Report::new("a journal is killed, started, and loses power with no sync between");
+    let seeds = rounds(1, 40);
     for cut in 0..=changes_of_a_life() {
-        let world = live_until(cut);
-        let mut after = world.fork();
-        after.disk = world.disk.fork();
-        // The process starts on what the page cache still shows, then the power goes.
-        after.start();
-        after.step(&Step::PowerLoss(cut));
-        after.check();
+        let world = live_until(cut, &report);
+        for seed in 0..seeds {
+            report.trial.rounds += 1;
+            report.trial.seeds += 1;
+            report.trial.faults += 2;
+            let mut after = world.fork();
+            // The process starts on what the page cache still shows, then the power goes.
+            after.start();
+            after.step(&Step::PowerLoss(cut * seeds + seed));
+            after.check();
+        }
     }
 }
 
 #[test]
 fn any_one_call_may_fail() {
-    for at in 0..=changes_of_a_life() {
-        let mut world = World::new();
-        world.disk.fail_once_at(at);
-        world.step(&Step::Kill);
-        for step in life() {
-            world.step(&step);
+    let mut report = Report::new("every single call of a journal to its disk fails once");
+    for seed in 0..rounds(1, 10) {
+        for at in 0..=changes_of_a_life() {
+            report.trial.rounds += 1;
+            report.trial.seeds += 1;
+            report.trial.faults += 2;
+            let mut world = World::counted(&report);
+            world.disk.fail_once_at(at);
+            world.step(&Step::Kill);
+            for step in life() {
+                world.step(&step);
+                world.check();
+            }
+            world.step(&Step::PowerLoss(at + 1_000 * seed));
             world.check();
+            // What failed is tried again and is there once.
+            world.step(&Step::Commit(vec![9]));
+            world.step(&Step::Kill);
         }
-        world.step(&Step::PowerLoss(at));
-        world.check();
-        // What failed is tried again and is there once.
-        world.step(&Step::Commit(vec![9]));
-        world.step(&Step::Kill);
     }
 }
 

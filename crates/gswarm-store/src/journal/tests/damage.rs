@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use gswarm_trial::{Trial, rounds};
+
 use super::world::{DIR, Step, World, open};
 use crate::catalog::{Catalog, SegmentState};
 use crate::disk::{Disk, SimDisk, read_file};
@@ -74,6 +76,14 @@ fn files(disk: &SimDisk) -> Vec<PathBuf> {
     names.iter().map(|name| Path::new(DIR).join(name)).collect()
 }
 
+/// Every so many bytes, and some bits of each.
+fn flips(len: usize, every: u64, bits: u64) -> impl Iterator<Item = (usize, u8)> {
+    let places = (0..len).step_by(usize::try_from(every).unwrap());
+    places.flat_map(move |at| {
+        (0..bits).map(move |more| (at, u8::try_from((at as u64 + 3 * more) % 8).unwrap()))
+    })
+}
+
 /// The entries that are gone; the others stand once and in their order.
 #[track_caller]
 fn lost(original: &[Entry], read: &[Entry]) -> Vec<Entry> {
@@ -96,14 +106,19 @@ fn check_named(disk: &SimDisk, damage: &[Damage]) {
 
 #[test]
 fn a_flip_with_no_checkpoint_costs_at_most_its_line() {
+    let mut trial = Trial::new("every byte of a small journal and its sealed file flipped");
     let (disk, original) = recording();
     disk.remove(&Path::new(DIR).join("checkpoint.json")).unwrap();
     for path in files(&disk) {
         let bytes = read_file(&disk, &path, 100_000).unwrap();
         let is_sealed = path.extension().is_some_and(|word| word == "parquet");
-        for at in (0..bytes.len()).step_by(if is_sealed { 41 } else { 1 }) {
+        let every = if is_sealed { rounds(41, 1) } else { 1 };
+        for (at, bit) in flips(bytes.len(), every, rounds(1, 3)) {
+            trial.rounds += 1;
+            trial.faults += 1;
+            trial.records += original.len() as u64;
             let copy = disk.fork();
-            assert!(copy.flip(&path, at, u8::try_from(at % 8).unwrap()));
+            assert!(copy.flip(&path, at, bit));
             let recovered = open(&copy).unwrap();
             let (read, failed) = readable(&copy, &recovered);
             assert_eq!(failed, Vec::<u64>::new(), "{path:?} {at}");
@@ -111,6 +126,7 @@ fn a_flip_with_no_checkpoint_costs_at_most_its_line() {
             let cut_off = recovered.torn_bytes;
             // Past its end a segment holds nothing that counts.
             let is_named = !recovered.damage.is_empty() || cut_off > 0;
+            trial.lost += if is_named { 0 } else { gone.len() as u64 };
             assert!(gone.is_empty() || is_named, "{path:?} {at}: not named");
             check_named(&copy, &recovered.damage);
             assert_eq!(recovered.journal.storage(), crate::fixture::storage());
@@ -132,13 +148,17 @@ fn a_flip_with_no_checkpoint_costs_at_most_its_line() {
 
 #[test]
 fn a_flip_behind_a_checkpoint_is_named_when_the_segment_is_sealed_or_read() {
+    let mut trial = Trial::new("bytes behind a checkpoint flipped, then sealed or read");
     let (disk, original) = recording();
     drop(open(&disk).unwrap());
     for path in files(&disk) {
         let len = read_file(&disk, &path, 100_000).unwrap().len();
-        for at in (0..len).step_by(23) {
+        for (at, bit) in flips(len, rounds(23, 1), 1) {
+            trial.rounds += 1;
+            trial.faults += 1;
+            trial.records += original.len() as u64;
             let copy = disk.fork();
-            assert!(copy.flip(&path, at, u8::try_from(at % 8).unwrap()));
+            assert!(copy.flip(&path, at, bit));
             let recovered = open(&copy).unwrap();
             let (read, failed) = readable(&copy, &recovered);
             let gone = lost(&original, &read);
@@ -154,6 +174,7 @@ fn a_flip_behind_a_checkpoint_is_named_when_the_segment_is_sealed_or_read() {
                 let meta = sealed::finish(&copy, Path::new(DIR), &meta, &prepared).unwrap();
                 recovered.journal.catalog().put(meta);
             }
+            trial.lost += if named > 0 { 0 } else { gone.len() as u64 };
             assert!(gone.is_empty() || named > 0, "{path:?} {at}: {gone:?}");
             assert_eq!(readable(&copy, &recovered).0, read, "sealing changes nothing");
         }

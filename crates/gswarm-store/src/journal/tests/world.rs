@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gswarm_core::{ClockOffset, Intake};
+use gswarm_trial::Trial;
 use gswarm_types::{Body, Incarnation, Micros, NodeId, Record, SessionId, SessionSpec, Table};
 
 use crate::catalog::{Catalog, SegmentState};
@@ -39,7 +41,50 @@ pub(super) enum Step {
     Full(Option<u16>),
 }
 
+impl Step {
+    /// True where something breaks.
+    pub(super) fn is_fault(&self) -> bool {
+        !matches!(self, Self::Commit(_) | Self::Roll | Self::Seal | Self::Checkpoint)
+    }
+}
+
+/// What every start of a journal found, counted before anything is asserted.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    records: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Tally {
+    /// Each acknowledged entry has to stand there once.
+    fn compare(&self, acked: &[Entry], found: &[Entry]) {
+        let lost = acked.iter().filter(|entry| found.iter().filter(|f| f == entry).count() != 1);
+        self.records.fetch_add(acked.len() as u64, Ordering::Relaxed);
+        self.lost.fetch_add(lost.count() as u64, Ordering::Relaxed);
+    }
+}
+
+/// A trial whose records and losses are what the starts of its worlds found, also when one failed.
+pub(super) struct Report {
+    pub(super) trial: Trial,
+    pub(super) tally: Arc<Tally>,
+}
+
+impl Report {
+    pub(super) fn new(what: &'static str) -> Self {
+        Self { trial: Trial::new(what), tally: Arc::default() }
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.trial.records += self.tally.records.load(Ordering::Relaxed);
+        self.trial.lost += self.tally.lost.load(Ordering::Relaxed);
+    }
+}
+
 pub(super) struct World {
+    tally: Arc<Tally>,
     pub(super) disk: SimDisk,
     pub(super) journal: Option<Journal>,
     intake: Intake,
@@ -82,6 +127,7 @@ impl World {
             }
         }
         Self {
+            tally: Arc::default(),
             disk: SimDisk::new(),
             journal: None,
             intake: Intake::default(),
@@ -95,9 +141,18 @@ impl World {
         }
     }
 
+    /// One whose findings count for the report.
+    pub(super) fn counted(report: &Report) -> Self {
+        Self { tally: report.tally.clone(), ..Self::new() }
+    }
+
     /// Runs the script on a new journal and checks after each step.
     pub(super) fn run(script: &[Step]) -> Self {
-        let mut world = Self::new();
+        Self::new().play(script)
+    }
+
+    pub(super) fn play(self, script: &[Step]) -> Self {
+        let mut world = self;
         world.start();
         for step in script {
             world.step(step);
@@ -152,6 +207,7 @@ impl World {
     /// The same moment on a disk of its own, without the running journal.
     pub(super) fn fork(&self) -> Self {
         Self {
+            tally: self.tally.clone(),
             disk: self.disk.fork(),
             acked: self.acked.clone(),
             failed: self.failed.clone(),
@@ -295,6 +351,7 @@ impl World {
     fn adopt(&mut self, mut recovered: Recovered) {
         self.save_the_unsaved(&mut recovered);
         let found = entries(&self.disk, recovered.journal.catalog());
+        self.tally.compare(&self.acked, &found);
         let maybe = std::mem::take(&mut self.failed);
         assert!(found.len() >= self.acked.len(), "{} of {}", found.len(), self.acked.len());
         for entry in found.iter().skip(self.acked.len()) {
