@@ -12,7 +12,8 @@ const WALL_START: Micros = Micros::from_secs(1_767_225_600);
 #[derive(Debug)]
 pub struct SimClock {
     started: Instant,
-    boot: Micros,
+    /// Time since boot when the simulation began; negative after a boot during it.
+    boot: AtomicI64,
     /// How far the wall clock is from the truth.
     wall_error: AtomicI64,
 }
@@ -20,7 +21,16 @@ pub struct SimClock {
 impl SimClock {
     /// `boot` is the time since boot at the start of the simulation.
     pub fn new(boot: Micros, wall_error: Micros) -> Self {
-        Self { started: Instant::now(), boot, wall_error: AtomicI64::new(wall_error.0) }
+        Self {
+            started: Instant::now(),
+            boot: AtomicI64::new(boot.0),
+            wall_error: AtomicI64::new(wall_error.0),
+        }
+    }
+
+    /// The machine boots now: time since boot begins again, the wall clock goes on.
+    pub fn reboot(&self) {
+        self.boot.store(-self.elapsed().0, Ordering::Relaxed);
     }
 
     /// Sets the wall clock this far from the truth, as a person or NTP might.
@@ -35,7 +45,7 @@ impl SimClock {
 
 impl Clock for SimClock {
     fn mono(&self) -> Micros {
-        self.boot + self.elapsed()
+        Micros(self.boot.load(Ordering::Relaxed)) + self.elapsed()
     }
 
     fn wall(&self) -> Micros {

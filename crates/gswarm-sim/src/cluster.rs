@@ -15,6 +15,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::clock::SimClock;
+use crate::ledger::{Account, Ledger, LedgerDisk};
 use crate::network::SimNetwork;
 
 /// Why a simulated cluster cannot do something.
@@ -42,6 +43,7 @@ pub enum ClusterError {
 #[derive(Debug)]
 struct Machine {
     name: NodeName,
+    machine_id: String,
     clock: Arc<SimClock>,
     disk: SimDisk,
     network: SimNetwork,
@@ -63,6 +65,7 @@ pub struct Cluster {
     host: Option<Host>,
     host_config: HostConfig,
     machines: Vec<Machine>,
+    ledger: Ledger,
 }
 
 /// One record of an export.
@@ -73,6 +76,8 @@ pub struct RecordLine {
     pub seq: u64,
     pub time: Micros,
     pub is_values: bool,
+    /// The agent's checksum of the record in its spool.
+    pub crc: u32,
 }
 
 /// A record export, taken apart.
@@ -121,7 +126,18 @@ impl Cluster {
                 addresses: Vec::new(),
             },
             machines: Vec::new(),
+            ledger: Ledger::default(),
         }
+    }
+
+    /// What every spool of the cluster accepted.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The ledger against the record export of a session.
+    pub async fn account(&self, key: &str) -> Result<Account, ClusterError> {
+        Ok(self.ledger.account(&self.records(key).await?))
     }
 
     pub fn config_mut(&mut self) -> &mut HostConfig {
@@ -130,6 +146,11 @@ impl Cluster {
 
     pub fn host_disk(&self) -> &SimDisk {
         &self.host_disk
+    }
+
+    /// The host goes on with another disk, an empty one or an older copy. It must be down.
+    pub fn replace_host_disk(&mut self, disk: SimDisk) {
+        self.host_disk = disk;
     }
 
     pub fn host_clock(&self) -> &SimClock {
@@ -199,6 +220,18 @@ impl Cluster {
         limits: SpoolLimits,
         period: Option<Period>,
     ) -> Result<usize, ClusterError> {
+        let number = self.add_machine(name, limits, period)?;
+        self.start_agent(number).await?;
+        Ok(number)
+    }
+
+    /// Adds a machine whose agent does not run yet.
+    pub fn add_machine(
+        &mut self,
+        name: &str,
+        limits: SpoolLimits,
+        period: Option<Period>,
+    ) -> Result<usize, ClusterError> {
         let number = self.machines.len();
         let ahead = i64::try_from(number).unwrap_or(0) + 1;
         let network = SimNetwork::new();
@@ -207,6 +240,7 @@ impl Cluster {
         }
         self.machines.push(Machine {
             name: NodeName::new(name)?,
+            machine_id: format!("machine-{number}"),
             // Machines booted at different times, with clocks that are off.
             clock: Arc::new(SimClock::new(
                 Micros::from_secs(100 * ahead),
@@ -220,8 +254,26 @@ impl Cluster {
             limits,
             period,
         });
-        self.start_agent(number).await?;
         Ok(number)
+    }
+
+    /// Adds a machine with a copy of another one's disk, whose agent does not run yet. An image that
+    /// was made before the first boot has an id of its own, a copy of a running machine has not.
+    pub fn clone_machine(
+        &mut self,
+        number: usize,
+        own_machine_id: bool,
+    ) -> Result<usize, ClusterError> {
+        let original = self.machines.get(number).ok_or(ClusterError::Missing)?;
+        let (name, limits, period) = (original.name.to_string(), original.limits, original.period);
+        let (disk, id) = (original.disk.fork(), original.machine_id.clone());
+        let copy = self.add_machine(&name, limits, period)?;
+        let machine = self.machines.get_mut(copy).ok_or(ClusterError::Missing)?;
+        machine.disk = disk;
+        if !own_machine_id {
+            machine.machine_id = id;
+        }
+        Ok(copy)
     }
 
     pub async fn start_agent(&mut self, number: usize) -> Result<(), ClusterError> {
@@ -231,12 +283,13 @@ impl Cluster {
         let spec: SimSpec = format!("2xh100,seed={seed}").parse()?;
         let node_seed = seed ^ (number as u64).rotate_left(20);
         let devices: Box<dyn Devices> = Box::new(SimDevices::new(&spec, node_seed, &[]));
-        let disk: Arc<dyn Disk> = Arc::new(machine.disk.clone());
+        let disk: Arc<dyn Disk> =
+            Arc::new(LedgerDisk::new(machine.disk.clone(), self.ledger.clone()));
         let config = AgentConfig {
             node_name: machine.name.clone(),
             hostname: machine.name.to_string(),
             state_dir: PathBuf::from("/agent"),
-            machine_id: format!("machine-{number}"),
+            machine_id: machine.machine_id.clone(),
             boot_id: format!("boot-{number}-{}", machine.boot),
             version: "sim".to_owned(),
             period: machine.period,
@@ -265,6 +318,18 @@ impl Cluster {
         }
     }
 
+    /// The agent's machine loses power now and boots again: what was not synced is gone.
+    pub fn agent_power_loss(&mut self, number: usize, seed: u64) {
+        if let Some(machine) = self.machines.get_mut(number) {
+            machine.disk.cut_power_at(machine.disk.changes());
+            machine.network.cut();
+            machine.agent = None;
+            machine.disk.power_loss(seed);
+            machine.clock.reboot();
+            machine.boot += 1;
+        }
+    }
+
     pub async fn stop_agent(&mut self, number: usize) {
         if let Some(agent) = self.machines.get_mut(number).and_then(|m| m.agent.take()) {
             agent.stop().await;
@@ -273,6 +338,14 @@ impl Cluster {
 
     pub fn network(&self, number: usize) -> Result<&SimNetwork, ClusterError> {
         self.machines.get(number).map(|machine| &machine.network).ok_or(ClusterError::Missing)
+    }
+
+    pub fn agent_disk(&self, number: usize) -> Result<&SimDisk, ClusterError> {
+        self.machines.get(number).map(|machine| &machine.disk).ok_or(ClusterError::Missing)
+    }
+
+    pub fn agent_clock(&self, number: usize) -> Result<&SimClock, ClusterError> {
+        self.machines.get(number).map(|machine| &*machine.clock).ok_or(ClusterError::Missing)
     }
 
     pub fn agent_status(&self, number: usize) -> Result<AgentStatus, ClusterError> {
@@ -294,6 +367,11 @@ impl Cluster {
                     seq: record.get("s").and_then(Value::as_u64).unwrap_or(0),
                     time: Micros(record.get("t").and_then(Value::as_i64).unwrap_or(0)),
                     is_values: record.get("b").is_some_and(|body| body.get("values").is_some()),
+                    crc: record
+                        .get("c")
+                        .and_then(Value::as_u64)
+                        .and_then(|crc| crc.try_into().ok())
+                        .unwrap_or(0),
                 });
             } else if let Some(gap) = value.get_mut("gap") {
                 out.gaps.push(gap.take());

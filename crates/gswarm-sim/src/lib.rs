@@ -2,8 +2,10 @@
 
 mod clock;
 mod network;
+mod ledger;
 mod cluster;
 
 pub use clock::SimClock;
 pub use cluster::{Cluster, ClusterError, RecordLine, Records};
+pub use ledger::{Account, Ledger, RecordKey};
 pub use network::{SimAcceptor, SimNetwork};

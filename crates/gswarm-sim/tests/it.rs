@@ -1,6 +1,10 @@
 //! Whole clusters under simulated time, network and disk.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+#[path = "it/deaths.rs"]
+mod deaths;
+#[path = "it/trouble.rs"]
+mod trouble;
 #[path = "it/upkeep.rs"]
 mod upkeep;
 
@@ -12,8 +16,6 @@ use gswarm_node::SpoolLimits;
 use gswarm_sim::{Cluster, Records};
 use gswarm_store::export::ExportFormat;
 use gswarm_types::Period;
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 
 const ALL: &str = "all";
 
@@ -278,55 +280,4 @@ async fn frames_have_one_row_per_period() {
         assert!(frame["gpu_memory"][1].is_number(), "{frame}");
     }
     assert_eq!(json["summary_by_device"].as_object().unwrap().len(), 2);
-}
-
-/// Random kills of host and agents, power losses, cuts: nothing missing, nothing twice.
-#[tokio::test(start_paused = true)]
-async fn whatever_dies_nothing_is_lost() {
-    for seed in 100..108 {
-        torture(seed, 30).await;
-    }
-}
-
-async fn torture(seed: u64, rounds: u32) {
-    let mut random = StdRng::seed_from_u64(seed);
-    let mut cluster = cluster(seed, 3, named(ALL)).await;
-    for _ in 0..rounds {
-        let pause = Duration::from_millis(random.random_range(1..3_000));
-        tokio::time::sleep(pause).await;
-        let agent = random.random_range(0..3);
-        match random.random_range(0..7) {
-            0 => {
-                cluster.kill_host().await;
-                seconds(random.random_range(0..4)).await;
-                cluster.start_host().await.unwrap();
-            },
-            1 => {
-                cluster.host_power_loss(random.random()).await;
-                cluster.start_host().await.unwrap();
-            },
-            2 => {
-                cluster.stop_host().await;
-                cluster.start_host().await.unwrap();
-            },
-            3 | 4 => {
-                cluster.kill_agent(agent);
-                cluster.start_agent(agent).await.unwrap();
-            },
-            5 => {
-                cluster.stop_agent(agent).await;
-                cluster.start_agent(agent).await.unwrap();
-            },
-            _ => cluster.network(agent).unwrap().cut(),
-        }
-    }
-    seconds(180).await;
-    for agent in 0..3 {
-        cluster.stop_agent(agent).await;
-    }
-    let handle = cluster.handle().unwrap();
-    handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
-    let records = cluster.records(ALL).await.unwrap();
-    assert!(records.records.len() > 500, "seed {seed}: only {} records", records.records.len());
-    check_complete(&records, seed);
 }
