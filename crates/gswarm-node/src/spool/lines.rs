@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// `{"crc":"xxxxxxxx",`
 const BODY_AT: usize = 18;
+/// The digits of the checksum.
+const CRC_AT: std::ops::Range<usize> = 8..16;
 
 /// A line to be written: `{"crc":...,"record":{...}}` and so on.
 #[derive(Debug, Serialize)]
@@ -47,6 +49,13 @@ pub(super) fn parse(line: &[u8]) -> Option<LineIn> {
     } else {
         None
     }
+}
+
+/// True when the line is what was written.
+pub(super) fn is_checked_line(line: &[u8]) -> bool {
+    let digits = line.get(CRC_AT).and_then(|digits| std::str::from_utf8(digits).ok());
+    let told = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    line.get(BODY_AT..).map(crc32c::crc32c).is_some_and(|crc| told == Some(crc))
 }
 
 /// The record of a line read back by position; `None` when the bytes are not what was written.
