@@ -1,11 +1,11 @@
 //! Reading the spool back: every valid record that the host has not, and what is missing between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use gswarm_store::Disk;
-use gswarm_store::log::{Durability, LineAt, LogScan, ScanError, scan_log};
+use gswarm_store::log::{Durability, LineAt, LogScan, ScanError, scan_log, segment_number};
 use gswarm_types::{
     Body, GapReason, Incarnation, Record, SpoolLoss, StorageId, Table, TableDigest,
 };
@@ -34,6 +34,10 @@ struct Reader {
     named: Vec<SpoolLoss>,
     expect: Option<(Incarnation, u64)>,
     segment: u64,
+    /// Segments that have a file, whatever is in it.
+    present: BTreeSet<u64>,
+    /// The segment before has a file with nothing readable in it.
+    after_ruin: bool,
 }
 
 /// `acked` gives the last seq of each incarnation up to which everything was acknowledged.
@@ -43,7 +47,10 @@ pub(super) fn recover(
     acked: BTreeMap<Incarnation, u64>,
     storage: StorageId,
 ) -> Result<Recovered, ScanError> {
-    let mut reader = Reader { acked, ..Reader::default() };
+    let read_error = |source| ScanError::Read { path: dir.to_owned(), source };
+    let names = disk.list(dir).map_err(read_error)?;
+    let present = names.iter().filter_map(|name| segment_number(name)).collect();
+    let mut reader = Reader { acked, present, ..Reader::default() };
     let visit = &mut |line: LineAt<'_>| reader.visit(&line);
     let scan = scan_log(disk, dir, 0, Durability::Written, storage, visit)?;
     for (segment, bytes) in &scan.segments {
@@ -65,8 +72,11 @@ pub(super) fn recover(
 impl Reader {
     fn visit(&mut self, line: &LineAt<'_>) {
         if line.position.segment != self.segment {
-            // What lay between two files that do not follow each other was let go on purpose.
-            if line.position.segment != self.segment + 1 {
+            // What lay between two files that do not follow each other was let go on purpose; what
+            // lay in a file that a power loss emptied was not.
+            let is_next = line.position.segment == self.segment + 1;
+            self.after_ruin = !is_next && self.present.contains(&(line.position.segment - 1));
+            if !is_next && !self.after_ruin {
                 self.expect = None;
             }
             self.segment = line.position.segment;
@@ -87,6 +97,10 @@ impl Reader {
     }
 
     fn mark(&mut self, mark: IncarnationMark) {
+        if self.after_ruin && self.expect.is_none_or(|(before, _)| before != mark.incarnation) {
+            // Nobody knows where it began; hosts look only for what they miss.
+            self.expect = Some((mark.incarnation, 1));
+        }
         self.miss_until(mark.incarnation, mark.next);
         self.expect = Some((mark.incarnation, mark.next));
         self.boots.insert(mark.incarnation, mark.boot_id);
