@@ -1,15 +1,18 @@
 //! The spool against a model: scripts of appends, acks, kills, full disks and damage.
 
+mod faults;
 mod released;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use gswarm_store::SimDisk;
+use gswarm_trial::{Trial, rounds};
 use gswarm_types::{
     Cells, Column, DeviceId, DeviceInfo, EventKind, MetricName, Scope, Severity, SpoolLoss, Values,
 };
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use uuid::Uuid;
 
 use super::settle::event;
@@ -293,13 +296,45 @@ fn play(rig: &mut Rig, step: &Step) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+/// Runs random scripts; a case tells what it checked and what of it is lost.
+fn tried<S: Strategy>(what: &'static str, strategy: &S, case: impl Fn(S::Value) -> Checked) {
+    let mut trial = Trial::new(what);
+    let cases = rounds(128, 3_000);
+    let config = ProptestConfig::with_cases(u32::try_from(cases).unwrap());
+    let all = std::cell::RefCell::new(Checked::default());
+    let result = TestRunner::new(config).run(strategy, |value| {
+        let checked = case(value);
+        let mut all = all.borrow_mut();
+        all.faults += checked.faults;
+        all.records += checked.records;
+        all.lost.extend(&checked.lost);
+        prop_assert_eq!(checked.lost, []);
+        Ok(())
+    });
+    let all = all.into_inner();
+    (trial.rounds, trial.seeds, trial.faults) = (cases, cases, all.faults);
+    (trial.records, trial.lost) = (all.records, all.lost.len() as u64);
+    // With the trial still alive, so that it knows.
+    result.unwrap();
+}
 
-    #[test]
-    fn every_taken_record_is_shown_or_named(
-        steps in steps(), records_max in 3_usize..60, bytes_max in 2_000_u64..60_000,
-    ) {
+#[derive(Debug, Default)]
+struct Checked {
+    faults: u64,
+    records: u64,
+    lost: Vec<Key>,
+}
+
+fn faults(steps: &[Step]) -> u64 {
+    let faults = |step: &&Step| matches!(step, Step::Kill | Step::Space(_) | Step::Flip(..));
+    steps.iter().filter(faults).count() as u64
+}
+
+#[test]
+fn every_taken_record_is_shown_or_named() {
+    let scripts = (steps(), 3_usize..60, 2_000_u64..60_000);
+    let what = "random lives of a spool: kills, full disks, overflow";
+    tried(what, &scripts, |(steps, records_max, bytes_max)| {
         let mut rig = Rig::new(records_max, bytes_max);
         for step in &steps {
             play(&mut rig, step);
@@ -313,19 +348,21 @@ proptest! {
         let now = rig.now();
         rig.spool.end(now);
         rig.show();
-        prop_assert_eq!(rig.lost(), []);
-    }
+        Checked { faults: faults(&steps), records: rig.taken.len() as u64, lost: rig.lost() }
+    });
+}
 
-    #[test]
-    fn damage_is_named_except_in_the_tail(
-        steps in steps(), flips in proptest::collection::vec((0_usize..50, 0_usize..5_000, 0_u8..8), 1..4),
-    ) {
+#[test]
+fn damage_is_named_except_in_the_tail() {
+    let flips = proptest::collection::vec((0_usize..50, 0_usize..5_000, 0_u8..8), 1..4);
+    tried("random lives of a spool, then flipped bits", &(steps(), flips), |(steps, flips)| {
         let mut rig = Rig::new(10_000, 1 << 30);
         rig.spool.segment_records_max = 10;
         for step in steps.iter().filter(|step| !matches!(step, Step::Space(_))) {
             play(&mut rig, step);
             rig.spool.segment_records_max = 10;
         }
+        let faults = faults(&steps) + flips.len() as u64;
         for (file, offset, bit) in flips {
             play(&mut rig, &Step::Flip(file, offset, bit));
             let _named = rig.append(text("after"));
@@ -335,13 +372,16 @@ proptest! {
         let last = |incarnation: Incarnation| {
             rig.shown.iter().filter(|key| key.0 == incarnation).map(|key| key.1).max()
         };
-        for lost in rig.lost() {
-            prop_assert!(last(lost.0).is_none_or(|last| last < lost.1), "{:?}", lost);
-        }
-    }
+        let mut lost = rig.lost();
+        lost.retain(|key| last(key.0).is_some_and(|last| last >= key.1));
+        Checked { faults, records: rig.taken.len() as u64, lost }
+    });
+}
 
-    #[test]
-    fn a_power_loss_takes_only_what_was_not_synced(steps in steps(), seed: u64) {
+#[test]
+fn a_power_loss_takes_only_what_was_not_synced() {
+    let scripts = (steps(), any::<u64>());
+    tried("random lives of a spool, then power loss", &scripts, |(steps, seed)| {
         let mut rig = Rig::new(10_000, 1 << 30);
         for step in steps.iter().filter(|step| !matches!(step, Step::Space(_))) {
             play(&mut rig, step);
@@ -351,8 +391,10 @@ proptest! {
         rig.append(text("after")).unwrap();
         // Nothing invented, nothing twice, nothing out of order: `show` checks each record.
         rig.show();
-        prop_assert!(rig.shown.contains(&(rig.spool.incarnation, 1)));
-    }
+        let lost = (rig.spool.incarnation, 1);
+        let lost = if rig.shown.contains(&lost) { vec![] } else { vec![lost] };
+        Checked { faults: faults(&steps) + 1, records: rig.taken.len() as u64, lost }
+    });
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn a_flip_behind_a_checkpoint_is_named_when_the_segment_is_sealed_or_read() {
     drop(open(&disk).unwrap());
     for path in files(&disk) {
         let len = read_file(&disk, &path, 100_000).unwrap().len();
-        for (at, bit) in flips(len, rounds(23, 1), 1) {
+        for (at, bit) in flips(len, rounds(23, 3), 1) {
             trial.rounds += 1;
             trial.faults += 1;
             trial.records += original.len() as u64;
