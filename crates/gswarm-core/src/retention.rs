@@ -51,6 +51,8 @@ impl RemovalReason {
 pub struct Removal {
     pub number: u64,
     pub reason: RemovalReason,
+    /// All of it was received by then, on the clock as it is now; `None` for an empty one.
+    pub received_by: Option<Micros>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,11 +78,12 @@ impl RetentionRules {
                 .sum(),
             ..RetentionPlan::default()
         };
+        let dated = received_by(segments, now);
         // What nobody needs goes first.
-        let free = segments.iter().filter(|segment| segment.pinned == Pinned::Nothing);
-        let part = segments.iter().filter(|segment| segment.pinned == Pinned::Part);
-        for segment in free.chain(part) {
-            let age = segment.last_receipt.map_or(self.keep, |last| now - last);
+        let free = dated.iter().filter(|(segment, _)| segment.pinned == Pinned::Nothing);
+        let part = dated.iter().filter(|(segment, _)| segment.pinned == Pinned::Part);
+        for (segment, received_by) in free.chain(part).copied() {
+            let age = received_by.map_or(self.keep, |last| now - last);
             let reason = if age >= self.keep {
                 RemovalReason::Expired
             } else if plan.bytes_kept > self.budget_bytes && age >= KEEP_MIN {
@@ -88,7 +91,7 @@ impl RetentionRules {
             } else {
                 continue;
             };
-            let removal = Removal { number: segment.number, reason };
+            let removal = Removal { number: segment.number, reason, received_by };
             if segment.pinned == Pinned::Part {
                 plan.trim.push(removal);
             } else {
@@ -99,6 +102,23 @@ impl RetentionRules {
         plan.over_budget = plan.bytes_kept > self.budget_bytes;
         plan
     }
+}
+
+/// Segments follow each other: none was received later than the ones after it, nor than now. Stamps
+/// of a clock that was ahead, perhaps by years, and was set back would otherwise keep theirs for as
+/// long.
+fn received_by(segments: &[SegmentFacts], now: Micros) -> Vec<(&SegmentFacts, Option<Micros>)> {
+    let mut latest = now;
+    let mut dated: Vec<_> = segments
+        .iter()
+        .rev()
+        .map(|segment| {
+            latest = segment.last_receipt.map_or(latest, |last| last.min(latest));
+            (segment, segment.last_receipt.map(|_| latest))
+        })
+        .collect();
+    dated.reverse();
+    dated
 }
 
 #[cfg(test)]
@@ -142,6 +162,14 @@ mod tests {
         check(5, "10@3000 10@500", "0:over_budget over");
         check(5, "10@9000* 10@8000", "1:expired over");
         check(15, "10@3000* 10@2000 10@1000", "1:over_budget 2:over_budget");
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_keeps_nothing_for_longer() {
+        check(100, "10@-90000 10@4000 10@100", "0:expired 1:expired");
+        check(100, "10@-90000 10@3000 10@100", "");
+        check(25, "10@-90000 10@-80000 10@700", "0:over_budget");
+        check(5, "10@-90000", "over");
     }
 
     #[test]

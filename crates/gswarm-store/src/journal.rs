@@ -148,7 +148,8 @@ impl Journal {
     pub fn is_due(&self, now: Micros) -> bool {
         let SegmentLimits { bytes_max, age_max } = self.config.segments;
         self.log.readable_bytes() >= bytes_max
-            || self.began.is_some_and(|began| now - began >= age_max)
+            // A clock that was set back: its age cannot be told any more.
+            || self.began.is_some_and(|began| now < began || now - began >= age_max)
     }
 
     /// Closes the active segment and writes a checkpoint, so that recovery starts after it.

@@ -184,7 +184,8 @@ impl Recorder {
         let meta_of = |number| segments.iter().find(|meta| meta.number == number);
         let taken = plan.remove.iter().chain(&plan.trim).filter_map(|removal| {
             let meta = meta_of(removal.number)?;
-            meta.last_time.filter(|_| meta.records > 0)
+            // Times of a clock that was ahead say nothing about the times that windows have now.
+            meta.last_time.filter(|_| meta.records > 0).min(removal.received_by)
         });
         // Written first: a window never claims to be whole after part of it is gone.
         if let Some(last) = taken.max().filter(|last| Some(*last) > self.expired_until) {
