@@ -313,8 +313,11 @@ impl Cluster {
     /// The agent's process dies now; its files stay as the kernel has them.
     pub fn kill_agent(&mut self, number: usize) {
         if let Some(machine) = self.machines.get_mut(number) {
+            // What the dead agent's threads still write reaches nobody.
+            machine.disk.cut_power_at(machine.disk.changes());
             machine.network.cut();
             machine.agent = None;
+            machine.disk.revive();
         }
     }
 

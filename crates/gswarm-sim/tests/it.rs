@@ -1,10 +1,16 @@
 //! Whole clusters under simulated time, network and disk.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-#[path = "it/deaths.rs"]
-mod deaths;
 #[path = "it/trouble.rs"]
 mod trouble;
+#[path = "it/deaths.rs"]
+mod deaths;
+#[path = "it/roads.rs"]
+mod roads;
+#[path = "it/hosts.rs"]
+mod hosts;
+#[path = "it/clocks.rs"]
+mod clocks;
 #[path = "it/upkeep.rs"]
 mod upkeep;
 
@@ -235,19 +241,6 @@ async fn a_full_disk_stops_acknowledgements_and_recovers_by_itself() {
     assert_ne!(handle.health(&local()).await.unwrap().status, HealthStatus::Unavailable);
     handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
     check_complete(&cluster.records(ALL).await.unwrap(), 6);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failed_fsync_loses_nothing() {
-    let cluster = cluster(7, 2, named(ALL)).await;
-    seconds(5).await;
-    cluster.host_disk().set_sync_fails(true);
-    seconds(5).await;
-    cluster.host_disk().set_sync_fails(false);
-    seconds(10).await;
-    let handle = cluster.handle().unwrap();
-    handle.stop_session(&local(), ALL.to_owned(), None).await.unwrap();
-    check_complete(&cluster.records(ALL).await.unwrap(), 7);
 }
 
 #[tokio::test(start_paused = true)]

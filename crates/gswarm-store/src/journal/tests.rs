@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[test]
 fn holds_what_was_acknowledged() {
     let mut report = Report::new("random lives of a journal: kills, power losses, failed calls");
-    let cases = rounds(256, 4_000);
+    let cases = rounds(256, 3_000);
     let config =
         ProptestConfig { cases: u32::try_from(cases).unwrap(), ..ProptestConfig::default() };
     let scripts = (proptest::collection::vec(step(), 1..30), any::<u64>());
