@@ -211,13 +211,22 @@ impl Intake {
     }
 
     /// Learns a record that is stored: at commit for its meaning, at recovery for everything.
-    pub fn note_body(&mut self, node: NodeId, incarnation: Incarnation, seq: u64, body: &Body) {
+    pub fn note_body(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        seq: u64,
+        body: &Body,
+        time: Micros,
+    ) {
         match body {
             Body::End => {
                 self.sources.entry((node, incarnation)).or_default().ended = Some(seq);
             },
             Body::Loss(loss) => {
                 let source = self.sources.entry((node, loss.incarnation)).or_default();
+                // It may have nothing else that says when it was heard of.
+                source.listed_at = source.listed_at.max(time);
                 if source.losses.len() < LOSSES_MAX && !source.losses.contains(loss) {
                     source.losses.push(*loss);
                     source.minted = source.minted.max(loss.last);
@@ -236,13 +245,7 @@ impl Intake {
         if source.last.is_none_or(|last| record.seq > last.seq) {
             source.last = Some(LastStored { seq: record.seq, crc });
         }
-        self.note_body(node, record.incarnation, record.seq, &record.body);
-        if let Body::Loss(loss) = &record.body
-            && let Some(source) = self.sources.get_mut(&(node, loss.incarnation))
-        {
-            // It may have nothing else that says when it was heard of.
-            source.listed_at = source.listed_at.max(time);
-        }
+        self.note_body(node, record.incarnation, record.seq, &record.body, time);
     }
 
     pub fn source(&self, node: NodeId, incarnation: Incarnation) -> Option<&Source> {
@@ -325,7 +328,9 @@ fn bound(hole: &mut Hole, source: &Source, runs: &[(Incarnation, Run)]) {
     // An agent lists only what it has minted by then.
     let listed_at = Some(source.listed_at).filter(|at| *at > Micros::ZERO);
     if hole.to.is_none() && hole.is_final {
-        let next = others().map(|run| run.first).filter(|t| hole.from.is_none_or(|f| *t >= f));
+        // Of a run that left nothing it is not known which run was the next.
+        let from = hole.from;
+        let next = others().map(|run| run.first).filter(|t| from.is_some_and(|f| *t >= f));
         let bounds = next.chain(listed_at.filter(|t| hole.from.is_none_or(|from| *t >= from)));
         hole.to = bounds.min();
     }

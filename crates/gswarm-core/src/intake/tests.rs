@@ -84,7 +84,7 @@ fn holes_are_open_while_the_spool_holds_them() {
     intake.list(node(), &[listed(3, 6)], Micros(0));
     check_holes(&intake, "2-2 not_on_this_host final, 3-3 unknown open, 5-6 unknown open");
     let loss = SpoolLoss { incarnation: RUN, first: 2, last: 3, reason: GapReason::SpoolOverflow };
-    intake.note_body(node(), RUN, 7, &Body::Loss(loss));
+    intake.note_body(node(), RUN, 7, &Body::Loss(loss), Micros(900));
     intake.list(node(), &[listed(4, 6)], Micros(0));
     check_holes(&intake, "2-3 spool_overflow final, 5-6 unknown open");
     intake.list(node(), &[], Micros(0));
@@ -220,6 +220,18 @@ fn runs_without_an_end_are_forgotten_too() {
     assert_eq!(intake.forget_old(FORGET_AFTER + Micros(100)), 1);
     intake.list(node(), &[listed(1, 1)], Micros(0));
     assert_eq!(intake.forget_old(FORGET_AFTER + FORGET_AFTER), 0, "a listed one is kept");
+}
+
+#[test]
+fn a_run_that_left_nothing_but_its_reason_is_remembered_and_has_its_place() {
+    let mut intake = Intake::default();
+    put(&mut intake, 1, 1, 500);
+    put(&mut intake, 3, 1, 900);
+    let reason = GapReason::SpoolOverflow;
+    let loss = SpoolLoss { incarnation: Incarnation(2), first: 1, last: 9, reason };
+    intake.note_body(node(), Incarnation(3), 2, &Body::Loss(loss), Micros(907));
+    assert_eq!(intake.forget_old(FORGET_AFTER), 0);
+    check_times(&intake, "1-9 900..907");
 }
 
 #[test]

@@ -268,7 +268,7 @@ impl Recorder {
     /// Makes a stored record visible.
     fn show(&mut self, record: StoredRecord) {
         let StoredRecord { node: id, time, incarnation, seq, body, .. } = record;
-        self.intake.note_body(id, incarnation, seq, &body);
+        self.intake.note_body(id, incarnation, seq, &body, time);
         let Some(node) = self.nodes.get_mut(&id) else { return };
         node.stored += 1;
         node.last_seen = node.last_seen.max(Some(time));
