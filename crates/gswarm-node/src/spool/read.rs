@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gswarm_store::disk::fill;
 use gswarm_store::log::segment_name;
-use gswarm_types::{Incarnation, Micros, Record, Table, TableDigest};
+use gswarm_types::{Incarnation, Micros, RECORD_BYTES_MAX, Record, Table, TableDigest};
 
 use super::index::Held;
 use super::lines::read_back;
@@ -112,6 +112,11 @@ impl Spool {
     }
 
     fn read_one(&mut self, held: &Held) -> Option<Outgoing> {
+        // No agent writes such a line, and no message could carry it: it would stop all behind it.
+        if held.len as usize > RECORD_BYTES_MAX {
+            tracing::warn!(seq = held.seq, bytes = held.len, "record too long to be sent");
+            return None;
+        }
         let line = match self.read_line(held) {
             Ok(line) => line,
             Err(error) => {
