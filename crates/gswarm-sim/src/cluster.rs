@@ -50,9 +50,22 @@ struct Machine {
     boot: u32,
     starts: u64,
     agent: Option<Agent>,
+    /// The disk as the running agent sees it.
+    agent_disk: Option<LedgerDisk>,
     limits: SpoolLimits,
     /// `--freq` of the agent.
     period: Option<Period>,
+}
+
+impl Machine {
+    /// Without warning; the connections break, and nothing more reaches the disk.
+    fn end_process(&mut self) {
+        if let Some(disk) = self.agent_disk.take() {
+            disk.kill();
+        }
+        self.network.cut();
+        self.agent = None;
+    }
 }
 
 /// See the module.
@@ -251,6 +264,7 @@ impl Cluster {
             boot: 0,
             starts: 0,
             agent: None,
+            agent_disk: None,
             limits,
             period,
         });
@@ -283,8 +297,9 @@ impl Cluster {
         let spec: SimSpec = format!("2xh100,seed={seed}").parse()?;
         let node_seed = seed ^ (number as u64).rotate_left(20);
         let devices: Box<dyn Devices> = Box::new(SimDevices::new(&spec, node_seed, &[]));
-        let disk: Arc<dyn Disk> =
-            Arc::new(LedgerDisk::new(machine.disk.clone(), self.ledger.clone()));
+        let agent_disk = LedgerDisk::new(machine.disk.clone(), self.ledger.clone());
+        machine.agent_disk = Some(agent_disk.clone());
+        let disk: Arc<dyn Disk> = Arc::new(agent_disk);
         let config = AgentConfig {
             node_name: machine.name.clone(),
             hostname: machine.name.to_string(),
@@ -313,20 +328,14 @@ impl Cluster {
     /// The agent's process dies now; its files stay as the kernel has them.
     pub fn kill_agent(&mut self, number: usize) {
         if let Some(machine) = self.machines.get_mut(number) {
-            // What the dead agent's threads still write reaches nobody.
-            machine.disk.cut_power_at(machine.disk.changes());
-            machine.network.cut();
-            machine.agent = None;
-            machine.disk.revive();
+            machine.end_process();
         }
     }
 
     /// The agent's machine loses power now and boots again: what was not synced is gone.
     pub fn agent_power_loss(&mut self, number: usize, seed: u64) {
         if let Some(machine) = self.machines.get_mut(number) {
-            machine.disk.cut_power_at(machine.disk.changes());
-            machine.network.cut();
-            machine.agent = None;
+            machine.end_process();
             machine.disk.power_loss(seed);
             machine.clock.reboot();
             machine.boot += 1;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gswarm_store::disk::{Append, ReadAt};
 use gswarm_store::{Disk, SimDisk};
+use gswarm_types::Incarnation;
 
 use crate::cluster::Records;
 
@@ -48,6 +49,11 @@ impl Ledger {
 
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
+    }
+
+    /// Takes down what an agent has that is played by a test.
+    pub fn accept(&self, incarnation: Incarnation, seq: u64, crc: u32) {
+        self.lock().insert((incarnation.to_string(), seq), crc);
     }
 
     /// Compares with an export record by record.
@@ -140,72 +146,90 @@ fn record_of(line: &[u8]) -> Option<(RecordKey, u32)> {
 }
 
 /// An agent's disk with the ledger beside it: only what the spool's own writes carried counts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct LedgerDisk {
     disk: SimDisk,
     ledger: Ledger,
+    /// False once the process is dead: its threads may still run down, but reach nothing.
+    alive: Arc<Mutex<bool>>,
 }
 
 impl LedgerDisk {
     pub(crate) fn new(disk: SimDisk, ledger: Ledger) -> Self {
-        Self { disk, ledger }
+        Self { disk, ledger, alive: Arc::new(Mutex::new(true)) }
+    }
+
+    /// From now on nothing of the process reaches the disk.
+    pub(crate) fn kill(&self) {
+        *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+
+    /// Does something with the disk before or after the process is killed, never meanwhile.
+    fn with<T>(&self, act: impl FnOnce(&SimDisk) -> io::Result<T>) -> io::Result<T> {
+        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        if *alive { act(&self.disk) } else { Err(io::Error::other("the process was killed")) }
     }
 }
 
 impl Disk for LedgerDisk {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(dir)
+        self.with(|disk| disk.create_dir_all(dir))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn Append>> {
-        let file = self.disk.create(path)?;
-        Ok(Box::new(LedgerFile { file, ledger: self.ledger.clone() }))
+        let file = self.with(|disk| disk.create(path))?;
+        Ok(Box::new(LedgerFile { file, disk: self.clone() }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        self.disk.open(path)
+        self.with(|disk| disk.open(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
+        self.with(|disk| disk.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
+        self.with(|disk| disk.remove(path))
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
+        self.with(|disk| disk.sync_dir(dir))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
+        self.with(|disk| disk.list(dir))
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
-        self.disk.free_bytes(dir)
+        self.with(|disk| disk.free_bytes(dir))
     }
 }
 
 #[derive(Debug)]
 struct LedgerFile {
     file: Box<dyn Append>,
-    ledger: Ledger,
+    disk: LedgerDisk,
 }
 
 impl Append for LedgerFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.append(bytes)?;
-        self.ledger.note(bytes);
-        Ok(())
+        let Self { file, disk } = self;
+        disk.with(|_| {
+            file.append(bytes)?;
+            disk.ledger.note(bytes);
+            Ok(())
+        })
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.file.sync()
+        let Self { file, disk } = self;
+        disk.with(|_| file.sync())
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
-        self.file.truncate(len)
+        let Self { file, disk } = self;
+        disk.with(|_| file.truncate(len))
     }
 }
 

@@ -7,6 +7,12 @@ mod trouble;
 mod deaths;
 #[path = "it/roads.rs"]
 mod roads;
+#[path = "it/raw_agent.rs"]
+mod raw_agent;
+#[path = "it/deliveries.rs"]
+mod deliveries;
+#[path = "it/spools.rs"]
+mod spools;
 #[path = "it/hosts.rs"]
 mod hosts;
 #[path = "it/clocks.rs"]
