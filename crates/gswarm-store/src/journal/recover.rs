@@ -47,8 +47,8 @@ pub struct Recovered {
     /// Lines that could not be written again because the disk is full: they count for nothing until
     /// they are committed, which must happen before anything else is.
     pub unsaved: Unsaved,
-    /// Segments that the checkpoint knows and that are no longer there: retention took them, or
-    /// somebody else did.
+    /// Segments that the checkpoint knows and that are no longer there, because retention or somebody
+    /// else took them, or because they are damaged. Their records are counted as stored.
     pub missing: Vec<SegmentMeta>,
 }
 
@@ -126,7 +126,11 @@ impl Finder {
                 let as_told =
                     meta.sealed_crc.is_some_and(|crc| found.names.contains(&(meta.number, crc)));
                 if is_closed || !as_told {
-                    let Ok(crc) = sealed::checksum(disk, &found.dir, meta.number) else { continue };
+                    let Ok(crc) = sealed::checksum(disk, &found.dir, meta.number) else {
+                        // Damaged: set aside below, but what it held is counted as stored.
+                        self.missing.push(meta);
+                        continue;
+                    };
                     meta.sealed_crc = Some(crc);
                     meta.state = SegmentState::Sealed;
                     meta.bytes = sealed::file_bytes(disk, &found.dir, meta.number).unwrap_or(0);
