@@ -17,6 +17,10 @@ mod spools;
 mod hosts;
 #[path = "it/clocks.rs"]
 mod clocks;
+#[path = "it/keeping.rs"]
+mod keeping;
+#[path = "it/rot.rs"]
+mod rot;
 #[path = "it/upkeep.rs"]
 mod upkeep;
 
