@@ -88,13 +88,13 @@ async fn act(cluster: &Cluster, step: usize, expected: &mut BTreeMap<String, boo
         0 => handle.start_session(&local(), named(&name)).await.is_ok(),
         1 => handle.stop_session(&local(), name.clone(), None).await.is_ok(),
         // Every other one is deleted.
-        _ if step % 2 == 0 => handle.delete_session(&local(), name.clone()).await.is_ok(),
+        _ if step.is_multiple_of(2) => handle.delete_session(&local(), name.clone()).await.is_ok(),
         _ => return true,
     };
     if done && step % 3 == 2 {
         expected.remove(&name);
     } else if done {
-        expected.insert(name, step % 3 == 0);
+        expected.insert(name, step.is_multiple_of(3));
     }
     done
 }

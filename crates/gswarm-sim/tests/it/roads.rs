@@ -74,7 +74,7 @@ async fn lost_acknowledgements_cost_nothing_but_another_delivery() {
 #[tokio::test(start_paused = true)]
 async fn half_open_streams_are_noticed_and_replaced() {
     let mut trial = Trial::new("connections go dead without a word to either end");
-    for seed in 220..220 + rounds(2, 30) {
+    for seed in 220..220 + rounds(2, 20) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut cluster = cluster_of(seed, 2).await;
         seconds(3).await;

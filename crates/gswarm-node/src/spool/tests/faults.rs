@@ -22,9 +22,9 @@ fn small() -> Rig {
 /// incarnation, a clean stop and a second run.
 const LIFE: [fn(&mut Rig); 7] = [
     |rig| {
-        for number in 0..16 {
-            let _cut = rig.append(text(&"x".repeat(TEXT_BYTES + number)));
-            rig.append_values(u8::try_from(number % 2).unwrap(), number as f64);
+        for number in 0_u16..16 {
+            let _cut = rig.append(text(&"x".repeat(TEXT_BYTES + usize::from(number))));
+            rig.append_values(u8::try_from(number % 2).unwrap(), f64::from(number));
         }
     },
     |rig| rig.ack(2),
@@ -32,7 +32,7 @@ const LIFE: [fn(&mut Rig); 7] = [
         rig.runs += 1;
         rig.spool.renew(Incarnation(rig.runs));
         for number in 0..10 {
-            rig.append_values(2, number as f64);
+            rig.append_values(2, f64::from(number));
         }
     },
     |rig| rig.ack(3),
@@ -42,7 +42,7 @@ const LIFE: [fn(&mut Rig); 7] = [
     },
     |rig| {
         for number in 0..60 {
-            rig.append_values(1, number as f64);
+            rig.append_values(1, f64::from(number));
         }
     },
     |rig| {
@@ -131,7 +131,7 @@ fn a_power_loss_at_any_change_takes_only_the_end_and_names_the_rest() {
 fn recording() -> Rig {
     let mut rig = small();
     for number in 0..18 {
-        rig.append_values(u8::try_from(number % 2).unwrap(), number as f64);
+        rig.append_values(u8::try_from(number % 2).unwrap(), f64::from(number));
         rig.append(text(&number.to_string())).unwrap();
     }
     rig.ack(2);
