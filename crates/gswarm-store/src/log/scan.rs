@@ -294,7 +294,8 @@ impl LogScan {
             Durability::Written => probe.valid_bytes,
         };
         let found = scan_segment(disk, path, number, None, &mut |line| {
-            if line.position.offset >= end {
+            // Also a line that the end cuts in two: a mark may stand in the wrong place.
+            if line.position.offset + line.bytes.len() as u64 > end {
                 self.tail.push(line.bytes.to_vec());
             }
             visit(line);

@@ -158,6 +158,33 @@ fn journal(disk: &SimDisk) -> Result<crate::journal::Recovered, crate::journal::
     Journal::open(Arc::new(disk.clone()), config)
 }
 
+/// Host events that a reader of the journal finds.
+fn readable_events(disk: &SimDisk, journal: &Journal) -> usize {
+    let catalog = journal.catalog().clone();
+    let reader = Reader::new(Arc::new(disk.clone()), Path::new(DIR), catalog.clone());
+    let mut events = 0;
+    for meta in catalog.segments() {
+        let visit = &mut |entry| events += usize::from(matches!(entry, Entry::HostEvent(_)));
+        reader.visit(&meta, visit).unwrap();
+    }
+    events
+}
+
+#[test]
+fn a_line_that_a_mark_cuts_in_two_is_written_again() {
+    let disk = SimDisk::new();
+    let mut log = start(&disk, Durability::Synced);
+    append(&mut log, 0..1);
+    let mut lines = LineBuffer::new();
+    lines.push(&Entry::Sync(SyncMark { bytes: log.len - 10 })).unwrap();
+    log.append(&lines).unwrap();
+    append(&mut log, 1..2);
+    drop(log);
+    for _ in 0..2 {
+        assert_eq!(readable_events(&disk, &journal(&disk).unwrap().journal), 2);
+    }
+}
+
 #[test]
 fn a_line_of_an_unknown_kind_is_kept() {
     let disk = SimDisk::new();
@@ -171,17 +198,7 @@ fn a_line_of_an_unknown_kind_is_kept() {
     for _ in 0..2 {
         let recovered = journal(&disk).unwrap();
         assert_eq!(recovered.damage, vec![]);
-        let catalog = recovered.journal.catalog().clone();
-        let reader = Reader::new(Arc::new(disk.clone()), Path::new(DIR), catalog.clone());
-        let mut events = 0;
-        for meta in catalog.segments() {
-            reader
-                .visit(&meta, &mut |entry| {
-                    events += i64::from(matches!(entry, Entry::HostEvent(_)));
-                })
-                .unwrap();
-        }
-        assert_eq!(events, 2, "readable beside it");
+        assert_eq!(readable_events(&disk, &recovered.journal), 2, "readable beside it");
         let dreams = scan(&disk, Durability::Synced).1;
         let dreams = dreams.iter().filter(|line| line.windows(7).any(|w| w == b"\"dream\""));
         assert_eq!(dreams.count(), 1);
