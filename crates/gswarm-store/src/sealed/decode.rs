@@ -3,6 +3,8 @@
 mod columns;
 mod first;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use bytes::Bytes;
 use gswarm_types::{Body, Cells, Micros, StorageId, TimeQuality, Values};
 use parquet::data_type::ByteArray;
@@ -32,6 +34,10 @@ enum Layout {
 
 impl Decoder {
     pub(super) fn new(bytes: Bytes) -> Result<Self, SealError> {
+        guarded(|| Self::open(bytes))
+    }
+
+    fn open(bytes: Bytes) -> Result<Self, SealError> {
         #[derive(Deserialize)]
         struct Format {
             format: u32,
@@ -67,14 +73,16 @@ impl Decoder {
 
     /// The entries of one group with their ordinals.
     pub(super) fn group(&self, number: usize) -> Result<Vec<(i64, Entry)>, SealError> {
-        let group = self.reader.get_row_group(number)?;
-        match &self.layout {
-            Layout::First(meta) => first::read_group(group.as_ref(), meta),
-            Layout::Second { meta, modes } => {
-                let modes = modes.get(number).map_or(&[][..], Vec::as_slice);
-                read_group(group.as_ref(), meta, modes)
-            },
-        }
+        guarded(|| {
+            let group = self.reader.get_row_group(number)?;
+            match &self.layout {
+                Layout::First(meta) => first::read_group(group.as_ref(), meta),
+                Layout::Second { meta, modes } => {
+                    let modes = modes.get(number).map_or(&[][..], Vec::as_slice);
+                    read_group(group.as_ref(), meta, modes)
+                },
+            }
+        })
     }
 }
 
@@ -88,6 +96,12 @@ pub(super) fn decode(bytes: Bytes, visit: &mut dyn FnMut(Entry)) -> Result<Stora
         }
     }
     Ok(decoder.storage())
+}
+
+/// The library panics on some content that only looks right: that is damage like any other.
+fn guarded<T>(read: impl FnOnce() -> Result<T, SealError>) -> Result<T, SealError> {
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or(Err(SealError::Damaged("its content makes no sense")))
 }
 
 /// What the file says about itself under this key.

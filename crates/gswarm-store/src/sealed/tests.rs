@@ -188,6 +188,20 @@ fn sealing_replaces_the_lines_and_every_flip_is_noticed() {
 }
 
 #[test]
+fn a_file_that_the_library_panics_on_is_damaged() {
+    let path = "tests/released/1/journal/0000000001-db678d60.parquet";
+    let mut bytes = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    // A column begins before the file; the checksum in the name fits.
+    bytes[1_851] ^= 0x4d;
+    let disk = SimDisk::new();
+    let dir = Path::new("/j");
+    let name = sealed_name(1, crc32c::crc32c(&bytes));
+    crate::disk::write_atomic(&disk, &dir.join(name), &bytes).unwrap();
+    let error = read(&disk, dir, 1, &mut |_| {}).unwrap_err();
+    assert_eq!(error.to_string(), "the sealed segment is damaged: its content makes no sense");
+}
+
+#[test]
 fn a_segment_is_cut_down_to_what_is_wanted() {
     let disk = Arc::new(SimDisk::new());
     let dir = Path::new("/j");
