@@ -1,6 +1,6 @@
 //! Which records the spool holds and where; the records themselves stay on disk.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gswarm_store::log::Position;
 use gswarm_types::{Incarnation, Micros, SpoolLoss, TableDigest};
@@ -47,6 +47,8 @@ struct Segment {
     tables: Vec<TableDigest>,
     /// Records of it were dropped and no record says so yet.
     unexplained: bool,
+    /// Files that lost a table which their records need and which this one carries.
+    lends_to: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -220,6 +222,19 @@ impl Index {
         self.segments.values().any(|segment| segment.tables.contains(&digest))
     }
 
+    /// Keeps files for the tables they carry where records of other files lost their own copy.
+    pub(super) fn lend_tables(&mut self) {
+        let needed = self.held.iter().filter_map(|held| Some((held.at.segment, held.table?)));
+        let mut needed: BTreeSet<(u64, TableDigest)> = needed.collect();
+        needed.retain(|(segment, digest)| !self.has_table(*segment, *digest));
+        for (to, digest) in needed {
+            let mut segments = self.segments.values_mut();
+            if let Some(lender) = segments.find(|segment| segment.tables.contains(&digest)) {
+                lender.lends_to.push(to);
+            }
+        }
+    }
+
     /// The loss joined with those that held records name already, where they touch.
     pub(super) fn join_named(&self, mut loss: SpoolLoss) -> SpoolLoss {
         // Newest first: it covers the most.
@@ -261,9 +276,14 @@ impl Index {
         self.segments
             .iter()
             .filter(|(_, segment)| segment.held == 0 && !segment.unexplained)
+            .filter(|(_, segment)| !segment.lends_to.iter().any(|to| self.holds(*to)))
             .filter(|(number, _)| Some(**number) != active)
             .map(|(number, _)| *number)
             .collect()
+    }
+
+    fn holds(&self, segment: u64) -> bool {
+        self.segments.get(&segment).is_some_and(|segment| segment.held > 0)
     }
 
     pub(super) fn remove_segment(&mut self, segment: u64) {

@@ -57,6 +57,7 @@ pub(super) fn recover(
         reader.index.set_segment_bytes(*segment, *bytes);
     }
     let orphans = reader.drop_without_table();
+    reader.index.lend_tables();
     let reason =
         if scan.damage.is_empty() { GapReason::SpoolError } else { GapReason::SpoolDamaged };
     let mut missing: Vec<SpoolLoss> = reader

@@ -414,6 +414,31 @@ fn damage_of_header_and_mark_loses_no_record() {
 }
 
 #[test]
+fn a_file_stays_for_the_table_that_another_lost() {
+    let mut rig = Rig::new(100, 1 << 20);
+    rig.spool.segment_records_max = 2;
+    for cell in [1.0, 2.0, 3.0] {
+        rig.append_values(0, cell);
+    }
+    let files = rig.file_sizes();
+    // The first file loses its table, the second everything but its table.
+    for ((path, _), word) in files.iter().zip(["\"table\"", "\"record\""]) {
+        let bytes = gswarm_store::disk::read_file(&rig.disk, path, 1 << 20).unwrap();
+        let at = bytes.windows(word.len()).position(|window| window == word.as_bytes()).unwrap();
+        assert!(rig.disk.flip(path, at, 1));
+    }
+    for _ in 0..2 {
+        rig.kill();
+        rig.shown.clear();
+        rig.show();
+        assert_eq!(rig.shown.len(), 2, "{:?}", rig.shown);
+    }
+    rig.ack(4);
+    rig.append(text("last")).unwrap();
+    assert!(!rig.file_sizes().iter().any(|file| files.contains(file)), "{:?}", rig.file_sizes());
+}
+
+#[test]
 fn the_oldest_go_first_and_their_reason_stays() {
     let mut rig = Rig::new(32, 1 << 20);
     for number in 0..500 {
