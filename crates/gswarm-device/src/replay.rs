@@ -75,8 +75,9 @@ impl ReplaySpec {
     /// `None` when there is no file name.
     pub fn parse(text: &str) -> Option<Self> {
         let (path, node) = match text.rsplit_once(",node=") {
-            Some((path, node)) => (path, Some(node.to_owned()).filter(|node| !node.is_empty())),
-            None => (text, None),
+            Some((path, node)) if !node.is_empty() => (path, Some(node.to_owned())),
+            // Without a name it belongs to the path: its own text must be read as the same.
+            Some(_) | None => (text, None),
         };
         (!path.is_empty()).then(|| Self { path: PathBuf::from(path), node })
     }

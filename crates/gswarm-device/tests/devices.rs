@@ -42,6 +42,7 @@ fn specs() {
     );
     check("replay:a,b:c.jsonl", "replay:a,b:c.jsonl");
     check("replay:a.json,node=n1", "replay:a.json,node=n1");
+    check("replay:a.json,node=n1,node=", "replay:a.json,node=n1,node=");
     assert_eq!(DeviceSpec::default(), DeviceSpec::Auto);
 }
 
