@@ -11,6 +11,7 @@ PATH="$PATH:$tools/bin"
 
 nextest_version=0.9.143
 deny_version=0.20.2
+fuzz_version=0.13.2
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -75,6 +76,16 @@ peers() {
   if [ ${#missing[@]} -gt 0 ]; then apt_install "${missing[@]}"; fi
 }
 
+# libFuzzer: its hooks are options of the nightly compiler, itself is C++.
+fuzz() {
+  cargo +nightly --version >/dev/null 2>&1 ||
+    die "fuzzing needs a nightly compiler: rustup toolchain install nightly --profile minimal"
+  if ! have c++ || ! echo '#include <vector>' | c++ -x c++ -E - >/dev/null 2>&1; then
+    apt_install g++
+  fi
+  cargo_tool cargo-fuzz "$fuzz_version"
+}
+
 # Python tools in .venv, brought again only when a list of them changes.
 python() {
   local lists=(scripts/requirements.txt)
@@ -96,7 +107,7 @@ python() {
 
 for need in "$@"; do
   case $need in
-    rust | lints | compiler | nextest | deny | python | peers) "$need" ;;
+    rust | lints | compiler | nextest | deny | fuzz | python | peers) "$need" ;;
     *) die "unknown need: $need" ;;
   esac
 done

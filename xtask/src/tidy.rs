@@ -44,6 +44,12 @@ const fn pure(name: &'static str, may_use: &'static [&'static str]) -> Rule {
 #[rustfmt::skip]
 const LAYERS: &[&[Rule]] = &[
     &[
+        krate("gswarm-fuzz", &[
+            "gswarm", "gswarm-host", "gswarm-node", "gswarm-device", "gswarm-store", "gswarm-wire",
+            "gswarm-api", "gswarm-types",
+        ]),
+    ],
+    &[
         krate("gswarm", &[
             "gswarm-sim", "gswarm-host", "gswarm-node", "gswarm-device", "gswarm-store", "gswarm-wire",
             "gswarm-api", "gswarm-driver", "gswarm-core", "gswarm-analysis", "gswarm-types",

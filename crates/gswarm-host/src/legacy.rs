@@ -2,7 +2,7 @@
 //!
 //! Its streams carry no seq: the host numbers on receipt, so exactly-once does not apply to them.
 
-mod convert;
+pub(crate) mod convert;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,6 +13,8 @@ mod stream;
 mod legacy;
 mod http;
 mod serve;
+#[doc(hidden)]
+pub mod fuzzed;
 
 use std::sync::Arc;
 

@@ -8,6 +8,8 @@ mod spool;
 mod link;
 mod connect;
 mod allow;
+#[doc(hidden)]
+pub mod fuzzed;
 
 pub use agent::{Agent, AgentConfig, AgentParts, StartError};
 pub use connect::{BoxedIo, Connect, Connecting, Io, TcpConnect};

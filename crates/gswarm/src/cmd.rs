@@ -36,6 +36,8 @@ use crate::paths::Home;
 use crate::process::background;
 use crate::tool::Tool;
 
+pub(crate) use analyze::text as analysis_text;
+
 /// Runs `gswarm`.
 pub fn main_gswarm() -> ExitCode {
     Tool::Gswarm.speak();

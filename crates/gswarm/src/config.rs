@@ -102,7 +102,13 @@ impl Environment {
 
 impl<const N: usize> From<[(&str, &str); N]> for Environment {
     fn from(pairs: [(&str, &str); N]) -> Self {
-        Self { variables: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into() }
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect()
+    }
+}
+
+impl FromIterator<(String, String)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(pairs: I) -> Self {
+        Self { variables: pairs.into_iter().collect() }
     }
 }
 

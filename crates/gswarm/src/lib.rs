@@ -15,5 +15,7 @@ mod output;
 mod units;
 mod tool;
 mod fault;
+#[doc(hidden)]
+pub mod fuzzed;
 
 pub use cmd::{main_gsprof, main_gswarm};

@@ -120,7 +120,7 @@ impl Page {
         self.table(table)
     }
 
-    fn text(&self, colour: bool) -> String {
+    pub(crate) fn text(&self, colour: bool) -> String {
         let mut text = String::new();
         for part in &self.parts {
             match part {

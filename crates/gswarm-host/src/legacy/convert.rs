@@ -50,7 +50,7 @@ pub(super) fn wall(seconds: f64) -> Option<Micros> {
     plausible.then_some(Micros(micros))
 }
 
-pub(super) fn values(update: &legacy::MetricsUpdate) -> (Table, Cells) {
+pub(crate) fn values(update: &legacy::MetricsUpdate) -> (Table, Cells) {
     let mut table = Table::default();
     let mut cells = Vec::new();
     for gpu in update.gpus_metrics.iter().take(GPUS_MAX) {
@@ -103,7 +103,7 @@ pub(super) fn values(update: &legacy::MetricsUpdate) -> (Table, Cells) {
 }
 
 /// The links an old client names, by position in the table of `values`.
-pub(super) fn links(update: &legacy::MetricsUpdate) -> Vec<PeerLink> {
+pub(crate) fn links(update: &legacy::MetricsUpdate) -> Vec<PeerLink> {
     let position = |index: i32| {
         let found = update.gpus_metrics.iter().take(GPUS_MAX).position(|g| g.physical_idx == index);
         found.and_then(|at| u32::try_from(at).ok())

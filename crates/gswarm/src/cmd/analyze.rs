@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
+use std::path::Path;
 
 use anyhow::Context as _;
 use serde::de::IgnoredAny;
@@ -57,13 +58,22 @@ pub(super) fn analyze(context: &Context, args: &AnalyzeArgs) -> anyhow::Result<(
             .hint(format!("leave --plot out: `--data {}` shows them", args.data.display()))
             .into());
     }
-    let path = args.data.display();
-    let file = File::open(&args.data).with_context(|| format!("cannot open `{path}`"))?;
+    context.output.show(&read(&args.data)?, page)
+}
+
+/// What the command shows of a file.
+pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
+    Ok(page(&read(path)?).text(false))
+}
+
+fn read(path: &Path) -> anyhow::Result<AnalysisBody> {
+    let shown = path.display();
+    let file = File::open(path).with_context(|| format!("cannot open `{shown}`"))?;
     let file: SessionFile = serde_json::from_reader(BufReader::new(file)).map_err(|error| {
-        Fault::invalid(format!("`{path}` is not a session's JSON file: {error}"))
+        Fault::invalid(format!("`{shown}` is not a session's JSON file: {error}"))
             .hint("`gswarm profiler export --name NAME -o FILE` writes one")
     })?;
-    context.output.show(&analysis(file), page)
+    Ok(analysis(file))
 }
 
 fn analysis(file: SessionFile) -> AnalysisBody {
