@@ -205,7 +205,7 @@ impl Shared {
     }
 
     /// Forwards one direction until either side ends it, its bytes are used up, or it hangs.
-    fn pump(&self, connection: &Connection, is_up: bool, life: Life) {
+    fn pump(&self, connection: &Arc<Connection>, is_up: bool, life: Life) {
         let (mut from, mut to) = if is_up {
             (&connection.agent, &connection.host)
         } else {
@@ -238,5 +238,7 @@ impl Shared {
             self.cuts_left.fetch_add(1, Ordering::SeqCst);
         }
         connection.close();
+        // Sockets of a thousand connections are more than a process may have open.
+        self.connections.lock().unwrap().retain(|other| !Arc::ptr_eq(other, connection));
     }
 }
