@@ -18,7 +18,8 @@ fn streams_that_are_cut_or_hang_lose_nothing_and_double_nothing() {
     println!("seed {seed}");
     trial.seeds = 1;
     let mut random = StdRng::seed_from_u64(seed);
-    let cuts = rounds(105, 1_000);
+    // Multiples of the agents.
+    let cuts = rounds(70, 1_001);
     let mut fleet = Fleet::new(Site::simulated());
     let port = fleet.site.port();
     let each = i64::try_from(cuts).unwrap() / i64::try_from(CUT).unwrap();
