@@ -16,7 +16,7 @@ const AGENTS: usize = 3;
 #[tokio::test(start_paused = true)]
 async fn whatever_dies_nothing_is_lost() {
     let mut trial = Trial::new("host and agents die, the host loses power, connections break");
-    for seed in 100..100 + rounds(5, 40) {
+    for seed in 100..100 + rounds(4, 40) {
         trial.seeds += 1;
         torture(seed, 30, &mut trial).await;
     }

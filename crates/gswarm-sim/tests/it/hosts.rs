@@ -30,7 +30,7 @@ fn check_not_on_this_host(account: &Account, may_miss: u64, seed: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_wiped_host_names_what_it_never_had_and_gets_everything_else() {
     let mut trial = Trial::new("the host's disk is replaced by an empty one");
-    for seed in 300..300 + rounds(3, 60) {
+    for seed in 300..300 + rounds(2, 60) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut cluster = cluster_of(seed, 2).await;
         seconds(random.random_range(5..40)).await;
@@ -58,7 +58,7 @@ async fn a_wiped_host_names_what_it_never_had_and_gets_everything_else() {
 #[tokio::test(start_paused = true)]
 async fn a_host_restored_to_an_older_copy_names_what_it_lost() {
     let mut trial = Trial::new("the host goes back to an older copy of its disk, same storage id");
-    for seed in 310..310 + rounds(3, 60) {
+    for seed in 310..310 + rounds(2, 60) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut cluster = cluster_of(seed, 2).await;
         seconds(random.random_range(5..40)).await;

@@ -125,7 +125,7 @@ async fn retention_takes_nothing_from_captures_seals_and_exports_that_run_meanwh
         handle.stop_session(&local(), "kept".to_owned(), None).await.unwrap();
         let kept = cluster.records("kept").await.unwrap();
         seconds(1_150).await;
-        for round in 0..rounds(8, 30) {
+        for round in 0..rounds(5, 30) {
             // Retention looks once a minute, sealing every five seconds: at any moment of both.
             tokio::time::sleep(std::time::Duration::from_millis(random.random_range(1..90_000)))
                 .await;

@@ -47,7 +47,7 @@ async fn a_thousand_partitions_lose_nothing() {
 async fn lost_acknowledgements_cost_nothing_but_another_delivery() {
     let mut trial =
         Trial::new("the host stores, its acknowledgements are lost, the connection breaks");
-    for seed in 210..210 + rounds(2, 20) {
+    for seed in 210..210 + rounds(1, 20) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut cluster = cluster_of(seed, 2).await;
         seconds(3).await;
@@ -74,7 +74,7 @@ async fn lost_acknowledgements_cost_nothing_but_another_delivery() {
 #[tokio::test(start_paused = true)]
 async fn half_open_streams_are_noticed_and_replaced() {
     let mut trial = Trial::new("connections go dead without a word to either end");
-    for seed in 220..220 + rounds(2, 20) {
+    for seed in 220..220 + rounds(1, 20) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut cluster = cluster_of(seed, 2).await;
         seconds(3).await;
@@ -125,7 +125,7 @@ fn slow_down(disk: &SimDisk, sync_ms: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_slow_disk_delays_acknowledgements_and_loses_nothing() {
     let mut trial = Trial::new("every sync of the host takes seconds, connections break meanwhile");
-    for seed in 230..230 + rounds(2, 25) {
+    for seed in 230..230 + rounds(1, 25) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut cluster = cluster_of(seed, 2).await;
         seconds(3).await;
@@ -171,7 +171,7 @@ async fn nothing_is_acknowledged_while_the_sync_has_not_returned() {
 #[tokio::test(start_paused = true)]
 async fn syncs_that_fail_for_a_while_lose_nothing() {
     let mut trial = Trial::new("fsync fails for seconds, again and again, also before power loss");
-    for seed in 250..250 + rounds(3, 60) {
+    for seed in 250..250 + rounds(2, 60) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut cluster = cluster_of(seed, 2).await;
         for round in 0..8 {

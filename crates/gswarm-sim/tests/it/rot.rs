@@ -68,7 +68,7 @@ async fn a_flipped_bit_anywhere_on_the_host_is_named_and_shows_nothing_wrong() {
     let paths = files(&original);
     let is_sealed = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "parquet");
     assert!(paths.iter().any(|path| is_sealed(&path)), "{paths:?}");
-    for _ in 0..rounds(30, 500) {
+    for _ in 0..rounds(15, 500) {
         let disk = original.fork();
         let path = &paths[random.random_range(0..paths.len())];
         let len = read_file(&disk, path, 10_000_000).unwrap().len();
