@@ -322,8 +322,10 @@ fn end_of(
     durability: Durability,
 ) -> Result<Option<u64>, ScanError> {
     let next_path = dir.join(segment_name(next));
+    // A header that stands in another file than its own says nothing of this one.
     if let Some(header) = read_header(disk, &next_path)?
         && header.segment == number + 1
+        && header.segment == next
     {
         return Ok(Some(header.prev_valid_bytes));
     }

@@ -186,6 +186,19 @@ fn a_line_that_a_mark_cuts_in_two_is_written_again() {
 }
 
 #[test]
+fn a_header_in_the_wrong_file_ends_no_other() {
+    let disk = SimDisk::new();
+    let mut log = start(&disk, Durability::Written);
+    append(&mut log, 0..2);
+    let mut lines = LineBuffer::new();
+    let storage = fixture::storage();
+    let header = Header { format: FORMAT, storage, segment: 2, prev_valid_bytes: 10 };
+    lines.push(&Entry::Header(header)).unwrap();
+    let copied = with_content(&disk, &segment_name(3), lines.as_bytes());
+    assert_eq!(codes(&scan(&copied, Durability::Written).1), [0, 1]);
+}
+
+#[test]
 fn a_line_of_an_unknown_kind_is_kept() {
     let disk = SimDisk::new();
     let mut log = start(&disk, Durability::Synced);
