@@ -25,7 +25,8 @@ struct State {
     files: Vec<Inode>,
     /// What a program sees.
     names: BTreeMap<PathBuf, usize>,
-    /// What a power loss leaves, plus the beginning of what is pending in each directory.
+    /// What a power loss leaves, plus the beginning of what is pending in each directory, and some
+    /// of the removals behind it.
     durable: BTreeMap<PathBuf, usize>,
     pending: Vec<NameChange>,
     slow: Option<Slow>,
@@ -147,6 +148,11 @@ impl SimDisk {
             match left.get_mut(dir_of(&change)) {
                 Some(left) if *left > 0 => {
                     *left -= 1;
+                    apply(&mut state.durable, change);
+                },
+                // A removal may overtake what was done to other names before it: nothing but a sync of
+                // the directory orders the two.
+                _ if matches!(change, NameChange::Unlink(_)) && random.random_bool(0.25) => {
                     apply(&mut state.durable, change);
                 },
                 Some(_) | None => loss.names_forgotten += 1,
