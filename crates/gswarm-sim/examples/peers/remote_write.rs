@@ -81,8 +81,12 @@ pub(crate) fn visible(to: (&str, u16), target: &str, times: u32) -> Outcome<Valu
     let mut peer = Peer::connect(to, target)?;
     let labels = vec![Label { name: "__name__".to_owned(), value: "gswarm_probe".to_owned() }];
     let mut taken_ms = Vec::new();
+    let mut timestamp = 0;
     for number in 1..=times {
-        let timestamp = wall_now().0 / 1_000;
+        let before = timestamp;
+        while timestamp <= before {
+            timestamp = wall_now().0 / 1_000;
+        }
         let samples = vec![Sample { value: f64::from(number), timestamp }];
         let series = TimeSeries { labels: labels.clone(), samples };
         let start = Instant::now();
