@@ -42,7 +42,8 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) fn ingest(context: &Context, args: &IngestArgs) -> anyhow::Result<ExitCode> {
     raise_file_limit(args.nodes)?;
-    tokio::runtime::Builder::new_current_thread()
+    // One thread carries some 4,000 agents.
+    tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()
