@@ -30,7 +30,7 @@ SESSION_STEPS = 10
 # How much more the last third may need than the one before.
 GROWTH_MAX = {"resident MiB": 1.10, "descriptors": 1.10, "disk MiB": 1.15, "threads": 1.25}
 # Differences below these are noise.
-NOISE = {"resident MiB": 8, "descriptors": 6, "disk MiB": 4, "threads": 4}
+NOISE = {"resident MiB": 4, "descriptors": 6, "disk MiB": 4, "threads": 4}
 
 SMALL = {
     "GSWARM_STORE__SEGMENT_SIZE": "1MiB",

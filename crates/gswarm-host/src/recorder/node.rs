@@ -84,6 +84,11 @@ impl Node {
         table: Arc<Table>,
     ) {
         let key = (incarnation, digest);
+        // An agent that starts again brings the same table: one copy is enough.
+        let same = |((_, known), held): (&(Incarnation, TableDigest), &Arc<Table>)| {
+            (*known == digest && *held == table).then(|| held.clone())
+        };
+        let table = self.tables.iter().find_map(same).unwrap_or(table);
         if self.tables.insert(key, table).is_none() {
             self.table_order.push(key);
         }
@@ -114,5 +119,34 @@ impl Node {
         self.latest
             .as_ref()
             .map_or(0, |latest| latest.table.devices_of(gswarm_types::Scope::Gpu).count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(name: &str) -> Arc<Table> {
+        let columns =
+            vec![gswarm_types::Column { device: 0, metric: gswarm_types::MetricName::new(name) }];
+        Arc::new(Table { devices: Vec::new(), columns })
+    }
+
+    #[test]
+    fn a_table_that_comes_again_is_kept_once() {
+        let id = "00000000-0000-7000-8000-000000000001".parse().unwrap();
+        let period = Period::from_millis(1_000).unwrap();
+        let mut node = Node::new(id, NodeName::new("node1").unwrap(), period);
+        for run in 1..=100 {
+            let table = table("gpu_utilization");
+            node.put_table(Incarnation(run), table.digest(), table);
+        }
+        let digest = table("gpu_utilization").digest();
+        let newest = node.table(&(Incarnation(100), digest)).unwrap();
+        assert_eq!(Arc::strong_count(newest), TABLES_MAX);
+        assert!(node.table(&(Incarnation(1), digest)).is_none());
+        let other = table("clock_sm_mhz");
+        node.put_table(Incarnation(100), other.digest(), other.clone());
+        assert_eq!(node.table(&(Incarnation(100), other.digest())), Some(&other));
     }
 }
