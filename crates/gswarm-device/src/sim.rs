@@ -25,6 +25,20 @@ use self::reading::{Average, Reading, readings_of};
 use self::spec::{Scenario, SimSpec};
 use crate::{Devices, Sample};
 
+/// What every tool of this kind reads of a GPU: the load of benchmarks.
+pub const COMMON_METRICS: [&str; 10] = [
+    "gpu_utilization",
+    "memory_controller_utilization",
+    "memory_used_bytes",
+    "temperature_celsius",
+    "power_milliwatts",
+    "energy_millijoules",
+    "clock_sm_mhz",
+    "clock_memory_mhz",
+    "pcie_rx_bytes_per_second",
+    "pcie_tx_bytes_per_second",
+];
+
 /// The internal step: as fast as the counters of real drivers move.
 const STEP: Micros = Micros::from_millis(100);
 /// The longest stretch that is lived through step by step; beyond it time jumps. Also how long

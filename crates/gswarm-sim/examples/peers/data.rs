@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use gswarm_device::sim::SimDevices;
+use gswarm_device::sim::{COMMON_METRICS, SimDevices};
 use gswarm_device::{Devices, SimSpec};
 use gswarm_types::{Column, DeviceInfo, Micros, Scope, Table};
 use rand::rngs::StdRng;
@@ -15,19 +15,6 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 
-/// What every tool of this kind reads of a GPU, in the steps in which the driver gives it.
-const METRICS: [&str; 10] = [
-    "gpu_utilization",
-    "memory_controller_utilization",
-    "memory_used_bytes",
-    "temperature_celsius",
-    "power_milliwatts",
-    "energy_millijoules",
-    "clock_sm_mhz",
-    "clock_memory_mhz",
-    "pcie_rx_bytes_per_second",
-    "pcie_tx_bytes_per_second",
-];
 /// The driver gives PCIe traffic in KiB/s.
 const PCIE_STEP: f64 = 1_024.0;
 /// A tick comes up to this late.
@@ -98,7 +85,7 @@ pub(crate) fn write(path: &Path, nodes: usize, ticks: usize, seed: u64) -> Outco
 /// The columns of the chosen metrics, GPU by GPU.
 fn chosen(table: &Table) -> Vec<usize> {
     let columns = table.columns.iter().enumerate();
-    let wanted = columns.filter(|(_, column)| METRICS.contains(&column.metric.as_str()));
+    let wanted = columns.filter(|(_, column)| COMMON_METRICS.contains(&column.metric.as_str()));
     wanted.map(|(at, _)| at).collect()
 }
 

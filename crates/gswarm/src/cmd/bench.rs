@@ -80,7 +80,7 @@ async fn measure(args: &IngestArgs, rig: &mut Rig, dir: &Path) -> anyhow::Result
     remark(&format!("all are connected; measuring for {}", crate::units::span(args.duration)));
     let mut readers = JoinSet::new();
     let visible = reader::watch_latency(rig, &mut readers);
-    let mut report = Report::new(args, fleet.columns());
+    let mut report = Report::new(args, fleet.metrics());
     watch(args, rig, &mut fleet, dir, &mut report).await?;
     remark("the agents deliver the rest and stop");
     tokio::time::timeout(DRAIN_TIMEOUT, fleet.delivered())

@@ -1,7 +1,7 @@
 //! The columns of a row group, one after the other.
 
-use parquet::column::reader::ColumnReader;
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
 use parquet::file::reader::RowGroupReader;
 
 use super::SealError;
@@ -17,21 +17,12 @@ pub(super) struct Columns<'a> {
 }
 
 macro_rules! read_optional {
-    ($name:ident, $variant:ident, $kind:ty, $value:ty) => {
+    ($name:ident, $variant:ident, $value:ty) => {
         pub(super) fn $name(&mut self) -> Result<Vec<Option<$value>>, SealError> {
             let ColumnReader::$variant(mut reader) = self.column()? else {
                 return Err(SealError::Damaged("a column of an unexpected type"));
             };
-            let mut levels = Vec::with_capacity(self.rows);
-            let mut values: Vec<<$kind as parquet::data_type::DataType>::T> = Vec::new();
-            while levels.len() < self.rows {
-                let want = self.rows - levels.len();
-                let (records, _, _) =
-                    reader.read_records(want, Some(&mut levels), None, &mut values)?;
-                if records == 0 {
-                    return Err(SealError::Damaged("a column ends early"));
-                }
-            }
+            let (levels, values) = read_all(&mut reader, self.rows)?;
             Ok(spread(&levels, values))
         }
     };
@@ -74,28 +65,35 @@ impl<'a> Columns<'a> {
 
     read_required!(required_i64, Int64ColumnReader, i64);
     read_required!(required_i32, Int32ColumnReader, i32);
-    read_optional!(i64s, Int64ColumnReader, Int64Type, i64);
-    read_optional!(i32s, Int32ColumnReader, Int32Type, i32);
-    read_optional!(f64s, DoubleColumnReader, DoubleType, f64);
-    read_optional!(texts, ByteArrayColumnReader, ByteArrayType, ByteArray);
+    read_optional!(i64s, Int64ColumnReader, i64);
+    read_optional!(i32s, Int32ColumnReader, i32);
+    read_optional!(f64s, DoubleColumnReader, f64);
+    read_optional!(texts, ByteArrayColumnReader, ByteArray);
 
     /// What is kept of the cells of one column, and in which rows they stand.
     pub(super) fn kept(&mut self) -> Result<(Vec<i16>, Vec<i64>), SealError> {
         let ColumnReader::Int64ColumnReader(mut reader) = self.column()? else {
             return Err(SealError::Damaged("a column of an unexpected type"));
         };
-        let mut levels = Vec::with_capacity(self.rows);
-        let mut values = Vec::with_capacity(self.rows);
-        while levels.len() < self.rows {
-            let want = self.rows - levels.len();
-            let (records, _, _) =
-                reader.read_records(want, Some(&mut levels), None, &mut values)?;
-            if records == 0 {
-                return Err(SealError::Damaged("a column ends early"));
-            }
-        }
-        Ok((levels, values))
+        read_all(&mut reader, self.rows)
     }
+}
+
+/// The values of a column, and a level for each row: 1 where there is one.
+fn read_all<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+) -> Result<(Vec<i16>, Vec<T::T>), SealError> {
+    let mut levels = Vec::with_capacity(rows);
+    let mut values = Vec::with_capacity(rows);
+    while levels.len() < rows {
+        let want = rows - levels.len();
+        let (records, _, _) = reader.read_records(want, Some(&mut levels), None, &mut values)?;
+        if records == 0 {
+            return Err(SealError::Damaged("a column ends early"));
+        }
+    }
+    Ok((levels, values))
 }
 
 /// Values in the rows where there are any.

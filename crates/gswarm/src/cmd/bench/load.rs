@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gswarm_api::Target;
-use gswarm_device::sim::SimDevices;
+use gswarm_device::sim::{COMMON_METRICS, SimDevices};
 use gswarm_device::{Devices, Sample, SimSpec};
 use gswarm_node::{
     Agent, AgentConfig, AgentParts, AgentStatus, LinkState, SpoolLimits, TcpConnect,
@@ -28,19 +28,6 @@ const STOPS_MAX: usize = 100;
 const TIMED_MAX: usize = 200;
 /// Spreads the ticks evenly over the period, whatever the number of agents: the golden ratio.
 const PHASE: f64 = 0.618_034;
-/// What every tool of this kind reads of a GPU.
-const TEN_METRICS: [&str; 10] = [
-    "gpu_utilization",
-    "memory_controller_utilization",
-    "memory_used_bytes",
-    "temperature_celsius",
-    "power_milliwatts",
-    "energy_millijoules",
-    "clock_sm_mhz",
-    "clock_memory_mhz",
-    "pcie_rx_bytes_per_second",
-    "pcie_tx_bytes_per_second",
-];
 
 /// How the agents are made.
 pub(super) struct FleetPlan {
@@ -129,7 +116,7 @@ impl Narrow {
         if self.full.as_ref().is_some_and(|known| Arc::ptr_eq(known, full)) {
             return;
         }
-        let wanted = |column: &Column| TEN_METRICS.contains(&column.metric.as_str());
+        let wanted = |column: &Column| COMMON_METRICS.contains(&column.metric.as_str());
         let columns = full.columns.iter().enumerate().filter(|(_, column)| wanted(column));
         let (chosen, columns): (Vec<usize>, Vec<Column>) =
             columns.map(|(at, column)| (at, column.clone())).unzip();
@@ -203,7 +190,7 @@ pub(super) struct Fleet {
     /// True while what is sampled is timed: the first and last records of an agent are due at no
     /// moment of their own.
     timing: Arc<AtomicBool>,
-    columns: usize,
+    metrics: usize,
 }
 
 impl Fleet {
@@ -220,13 +207,13 @@ impl Fleet {
             }
             members.push(member);
         }
-        let columns = if plan.all_metrics { None } else { Some(TEN_METRICS.len()) };
-        Ok(Self { members, timings, timing, columns: columns.unwrap_or(0) })
+        let metrics = if plan.all_metrics { 0 } else { COMMON_METRICS.len() };
+        Ok(Self { members, timings, timing, metrics })
     }
 
     /// Metrics of each GPU; 0 for all.
-    pub(super) fn columns(&self) -> usize {
-        self.columns
+    pub(super) fn metrics(&self) -> usize {
+        self.metrics
     }
 
     pub(super) async fn connected(&mut self) {

@@ -183,7 +183,10 @@ impl Report {
     fn recovery_line(&self) -> String {
         match self.recovery_seconds {
             Some(seconds) => {
-                format!("{} kills; at most {seconds:.1} s to catch up", self.host_kills)
+                format!(
+                    "{}; at most {seconds:.1} s to catch up",
+                    units::count(self.host_kills, "kill")
+                )
             },
             None => units::ABSENT.to_owned(),
         }
