@@ -220,6 +220,11 @@ fn nothing_is_lost_doubled_or_disordered() {
     assert!(promised.len() as u64 * 8 >= rounds, "only {} sessions", promised.len());
     assert!(store.segments_sealed > 0, "{store:?}");
     assert_eq!(store.quarantined_files, 0, "{store:?}");
-    assert!(hits.starting > 0, "{hits:?}: hardly a kill hit a host that recovers");
-    assert!(hits.sealing * SEAL_EVERY * 4 >= rounds, "{hits:?}: hardly a kill hit a sealing");
+    assert!(
+        hits.starting > 0 || !gswarm_trial::is_long(),
+        "{hits:?}: hardly a kill hit a host that recovers"
+    );
+    // Chance: only many rounds are sure to hit.
+    let sealing = hits.sealing * SEAL_EVERY * 4 >= rounds || !gswarm_trial::is_long();
+    assert!(sealing, "{hits:?}: hardly a kill hit a sealing");
 }
