@@ -86,12 +86,19 @@ pub enum Admission {
 pub struct Hole {
     pub incarnation: Incarnation,
     pub first: u64,
-    pub last: u64,
+    /// `None` where nobody knows how many there were, or whether there were any.
+    pub last: Option<u64>,
     pub reason: GapReason,
     /// False while the node may still deliver it.
     pub is_final: bool,
     pub from: Option<Micros>,
     pub to: Option<Micros>,
+}
+
+impl Hole {
+    pub fn records(&self) -> Option<u64> {
+        self.last.map(|last| last.saturating_sub(self.first).saturating_add(1))
+    }
 }
 
 /// All sources. Admitted records count only after `commit`.
@@ -229,7 +236,9 @@ impl Intake {
                 source.listed_at = source.listed_at.max(time);
                 if source.losses.len() < LOSSES_MAX && !source.losses.contains(loss) {
                     source.losses.push(*loss);
-                    source.minted = source.minted.max(loss.last);
+                    if !loss.is_open() {
+                        source.minted = source.minted.max(loss.last);
+                    }
                 }
             },
             _ => {},
@@ -379,15 +388,32 @@ impl Source {
                 // What waits for the disk is here, though it does not count yet.
                 let is_final = !self.pending.touches(first, end);
                 let reason = if is_final { self.reason(first, end) } else { GapReason::Unknown };
-                out.push(Hole { incarnation, first, last: end, reason, is_final, from, to });
+                let last = Some(end);
+                out.push(Hole { incarnation, first, last, reason, is_final, from, to });
             }
             if gone_until < last {
                 let first = first.max(gone_until + 1);
                 let reason = GapReason::Unknown;
+                let last = Some(last);
                 out.push(Hole { incarnation, first, last, reason, is_final: false, from, to });
             }
         }
+        out.extend(self.open_end(incarnation));
         out
+    }
+
+    /// What a node that lost power had taken after everything that is known of.
+    fn open_end(&self, incarnation: Incarnation) -> Option<Hole> {
+        let loss = self.losses.iter().find(|loss| loss.is_open())?;
+        Some(Hole {
+            incarnation,
+            first: loss.first.max(self.minted + 1),
+            last: None,
+            reason: loss.reason,
+            is_final: true,
+            from: self.stored.last().map(|interval| interval.last_time),
+            to: None,
+        })
     }
 
     fn reason(&self, first: u64, last: u64) -> GapReason {

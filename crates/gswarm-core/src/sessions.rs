@@ -130,7 +130,7 @@ impl SessionBook {
         self.sessions.get_mut(&id)
     }
 
-    /// A name means the newest session of that name, an id any.
+    /// A name means the open session of that name or else the newest, an id any.
     pub fn find(&self, key: &str) -> Result<&SessionSpec, SessionError> {
         let by_id = key.parse().ok().and_then(|id: SessionId| self.sessions.get(&id));
         by_id
@@ -138,7 +138,8 @@ impl SessionBook {
                 self.sessions
                     .values()
                     .filter(|spec| spec.name.as_str() == key)
-                    .max_by_key(|spec| (spec.created, spec.id))
+                    // After the clock was set back the open one may look older.
+                    .max_by_key(|spec| (spec.state == SessionState::Active, spec.created, spec.id))
             })
             .ok_or_else(|| SessionError::Unknown(key.chars().take(160).collect()))
     }

@@ -136,7 +136,7 @@ impl Spool {
         let read_error = |source| ScanError::Read { path: dir.clone(), source };
         disk.create_dir_all(&dir).map_err(read_error)?;
         let acked = ack_file::read(disk.as_ref(), &dir);
-        let recovered = recover::recover(disk.as_ref(), &dir, acked, storage)?;
+        let recovered = recover::recover(disk.as_ref(), &dir, acked, storage, &boot_id)?;
         let share = limits.bytes_max / SEGMENTS_PER_SPOOL as u64;
         let mut spool = Self {
             segment_records_max: (limits.records_max / SEGMENTS_PER_SPOOL)
@@ -168,7 +168,10 @@ impl Spool {
             spool.losses.add(loss);
         }
         spool.index.begin_group(incarnation, &spool.boot_id);
-        spool.remove_segments(&spool.index.emptied(None));
+        // What nobody has named yet is found again at the next start, as long as its files are here.
+        if spool.losses.is_empty() {
+            spool.remove_segments(&spool.index.emptied(None));
+        }
         Ok(spool)
     }
 
@@ -402,7 +405,11 @@ impl Spool {
                 self.log = Some(log);
             },
         }
-        if let Some(log) = &self.log {
+        if let Some(log) = &mut self.log {
+            // Rare, and what makes a power loss known: the next start sees that this run was there.
+            if let Err(error) = log.sync().and_then(|()| self.disk.sync_dir(&self.dir)) {
+                tracing::warn!(%error, "the beginning of a spool segment is not on stable storage");
+            }
             self.index.set_segment_bytes(log.segment(), log.readable_bytes());
         }
         self.segment_records = 0;

@@ -119,9 +119,10 @@ impl<'a> Gaps<'a> {
             let text = |key: &str| gap.get(key).and_then(|value| value.as_str());
             let number = |key: &str| gap.get(key).and_then(serde_json::Value::as_u64);
             let is_final = gap.get("final").and_then(serde_json::Value::as_bool).unwrap_or(false);
-            if let (Some(incarnation), Some(first), Some(last), Some(reason)) =
-                (text("incarnation"), number("first_seq"), number("last_seq"), text("reason"))
+            if let (Some(incarnation), Some(first), Some(reason)) =
+                (text("incarnation"), number("first_seq"), text("reason"))
             {
+                let last = number("last_seq").unwrap_or(u64::MAX);
                 gaps.entry(incarnation).or_default().push((first, last, reason, is_final));
             }
         }

@@ -152,7 +152,8 @@ impl Log {
                 Ok(())
             },
             Err(error) => {
-                self.broken = true;
+                // What counts once written is there as long as the process can read it back.
+                self.broken = self.durability == Durability::Synced;
                 Err(error)
             },
         }

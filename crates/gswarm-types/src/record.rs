@@ -146,8 +146,19 @@ pub struct Mark {
 pub struct SpoolLoss {
     pub incarnation: Incarnation,
     pub first: u64,
+    /// `OPEN_END` where nobody knows how many there were.
     pub last: u64,
     pub reason: GapReason,
+}
+
+impl SpoolLoss {
+    /// Beyond every seq that an agent mints.
+    pub const OPEN_END: u64 = 1 << 53;
+
+    /// True when everything from `first` on may be gone, however much there was.
+    pub fn is_open(&self) -> bool {
+        self.last >= Self::OPEN_END
+    }
 }
 
 /// Why records are missing.

@@ -99,8 +99,9 @@ pub struct GapBody {
     pub node_id: String,
     pub incarnation: String,
     pub first_seq: u64,
-    pub last_seq: u64,
-    pub records: u64,
+    /// `null` where nobody knows how many there were, or whether there were any.
+    pub last_seq: Option<u64>,
+    pub records: Option<u64>,
     pub reason: String,
     /// Host time of the last record before the gap.
     pub from: Option<String>,

@@ -34,6 +34,10 @@ fn listed(oldest_held: u64, last: u64) -> Listed {
     Listed { incarnation: RUN, oldest_held, last }
 }
 
+fn end(hole: &Hole) -> String {
+    hole.last.map_or_else(|| "?".to_owned(), |last| last.to_string())
+}
+
 #[track_caller]
 fn check_holes(intake: &Intake, expected: &str) {
     let text: Vec<String> = intake
@@ -41,7 +45,7 @@ fn check_holes(intake: &Intake, expected: &str) {
         .iter()
         .map(|hole| {
             let state = if hole.is_final { "final" } else { "open" };
-            format!("{}-{} {} {state}", hole.first, hole.last, hole.reason.as_str())
+            format!("{}-{} {} {state}", hole.first, end(hole), hole.reason.as_str())
         })
         .collect();
     assert_eq!(text.join(", "), expected);
@@ -159,7 +163,7 @@ fn check_times(intake: &Intake, expected: &str) {
     let text: Vec<String> = intake
         .holes(node())
         .iter()
-        .map(|hole| format!("{}-{} {}..{}", hole.first, hole.last, time(hole.from), time(hole.to)))
+        .map(|hole| format!("{}-{} {}..{}", hole.first, end(hole), time(hole.from), time(hole.to)))
         .collect();
     assert_eq!(text.join(", "), expected);
 }
@@ -232,6 +236,21 @@ fn a_run_that_left_nothing_but_its_reason_is_remembered_and_has_its_place() {
     intake.note_body(node(), Incarnation(3), 2, &Body::Loss(loss), Micros(907));
     assert_eq!(intake.forget_old(FORGET_AFTER), 0);
     check_times(&intake, "1-9 900..907");
+}
+
+#[test]
+fn an_open_end_lies_behind_everything_that_is_known() {
+    let mut intake = Intake::default();
+    put(&mut intake, 1, 1, 500);
+    put(&mut intake, 1, 4, 504);
+    put(&mut intake, 2, 1, 900);
+    let reason = GapReason::NodeCrash;
+    let last = SpoolLoss::OPEN_END;
+    let loss = SpoolLoss { incarnation: Incarnation(1), first: 3, last, reason };
+    intake.note_body(node(), Incarnation(2), 1, &Body::Loss(loss), Micros(907));
+    // The disk of the node had forgotten more than the host was sent.
+    check_times(&intake, "2-3 500..504, 5-? 504..900");
+    assert!(intake.source(node(), Incarnation(1)).unwrap().is_settled(4, Incarnation(1)));
 }
 
 #[test]

@@ -241,7 +241,7 @@ impl Recorder {
                 incarnation: hole.incarnation.to_string(),
                 first_seq: hole.first,
                 last_seq: hole.last,
-                records: hole.last.saturating_sub(hole.first).saturating_add(1),
+                records: hole.records(),
                 reason: hole.reason.as_str().to_owned(),
                 from: hole.from.map(timestamp::rfc3339),
                 to: hole.to.map(timestamp::rfc3339),

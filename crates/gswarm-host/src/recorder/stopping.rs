@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gswarm_api::Failure;
 use gswarm_api::body::{StopBody, StoppedBody};
-use gswarm_core::{Intake, Listed};
+use gswarm_core::{ClockStep, Intake, Listed};
 use gswarm_store::export::{ExportInput, Nvlink, damaged_segments};
 use gswarm_store::reader::Reader;
 use gswarm_types::{
@@ -111,6 +111,37 @@ impl Recorder {
         }
     }
 
+    /// The clock was set back: no window can hold what was recorded before and after. Each open
+    /// session ends where the clock had come to, and one with the same name goes on from `now`.
+    pub(super) async fn divide_sessions(&mut self, step: ClockStep, now: Micros) {
+        let before = now - step.by;
+        if before <= now {
+            return;
+        }
+        let open: Vec<SessionSpec> = self.book.open().cloned().collect();
+        for spec in open {
+            let (reply, _nobody) = oneshot::channel();
+            // By the clock of today it was created before the one that goes on.
+            let ended = SessionSpec { created: spec.created + step.by, ..spec.clone() };
+            self.stop_at(ended, before, None, reply).await;
+            let next = SessionSpec {
+                id: SessionId::new(self.new_uuid()),
+                created: now,
+                from: now,
+                covered_from: None,
+                stop_at: spec.stop_at.map(|stop_at| stop_at + step.by),
+                request_id: None,
+                ..spec
+            };
+            let name = next.name.clone();
+            if let Err(failure) = self.save(next).await {
+                let message = format!("session `{name}` does not go on: {}", failure.message);
+                self.event(None, EventKind::ClockStep, Severity::Error, message);
+            }
+        }
+        self.spread_periods();
+    }
+
     async fn stop_by_id(&mut self, id: SessionId, request: Option<String>, reply: StopReply) {
         let Some(spec) = self.book.get(id).cloned() else { return };
         if spec.state == SessionState::Stopped {
@@ -125,6 +156,17 @@ impl Recorder {
             return;
         }
         let now = self.time.now();
+        self.stop_at(spec, now, request, reply).await;
+    }
+
+    async fn stop_at(
+        &mut self,
+        spec: SessionSpec,
+        now: Micros,
+        request: Option<String>,
+        reply: StopReply,
+    ) {
+        let id = spec.id;
         let mut closed = spec;
         closed.state = SessionState::Stopped;
         // A window is never empty, however fast the stop came.

@@ -33,6 +33,7 @@ impl Recorder {
                 step.epoch
             );
             self.event(None, EventKind::ClockStep, Severity::Warning, message);
+            self.divide_sessions(step, now).await;
         }
         for change in self.health.tick(self.time.mono()) {
             if let HealthChange::Unhealthy(node) = change {

@@ -34,6 +34,10 @@ struct Reader {
     named: Vec<SpoolLoss>,
     expect: Option<(Incarnation, u64)>,
     segment: u64,
+    /// Incarnations whose last record says that it is one.
+    ended: BTreeSet<Incarnation>,
+    /// The highest seq of each incarnation that the disk held.
+    last: BTreeMap<Incarnation, u64>,
     /// Segments that have a file, whatever is in it.
     present: BTreeSet<u64>,
     /// The segment before has a file with nothing readable in it.
@@ -46,6 +50,7 @@ pub(super) fn recover(
     dir: &Path,
     acked: BTreeMap<Incarnation, u64>,
     storage: StorageId,
+    boot_id: &str,
 ) -> Result<Recovered, ScanError> {
     let read_error = |source| ScanError::Read { path: dir.to_owned(), source };
     let names = disk.list(dir).map_err(read_error)?;
@@ -67,6 +72,7 @@ pub(super) fn recover(
         .map(|(incarnation, first, last)| SpoolLoss { incarnation, first, last, reason })
         .collect();
     missing.extend(orphans);
+    missing.extend(reader.open_ends(boot_id));
     Ok(Recovered { index: reader.index, tables: reader.tables, scan, missing })
 }
 
@@ -104,7 +110,13 @@ impl Reader {
         }
         self.miss_until(mark.incarnation, mark.next);
         self.expect = Some((mark.incarnation, mark.next));
+        self.note_last(mark.incarnation, mark.next.saturating_sub(1));
         self.boots.insert(mark.incarnation, mark.boot_id);
+    }
+
+    fn note_last(&mut self, incarnation: Incarnation, seq: u64) {
+        let last = self.last.entry(incarnation).or_default();
+        *last = seq.max(*last);
     }
 
     fn record(&mut self, line: &LineAt<'_>, record: &Record) {
@@ -115,11 +127,15 @@ impl Reader {
         }
         self.miss_until(incarnation, seq);
         self.expect = Some((incarnation, seq.saturating_add(1)));
+        self.note_last(incarnation, seq);
         let loss = match &record.body {
             Body::Loss(loss) => Some(*loss),
             _ => None,
         };
         self.named.extend(loss);
+        if matches!(record.body, Body::End) {
+            self.ended.insert(incarnation);
+        }
         if self.acked.get(&incarnation).is_some_and(|through| seq <= *through) {
             return;
         }
@@ -163,6 +179,27 @@ impl Reader {
                 first: held.seq,
                 last: held.seq,
                 reason: GapReason::SpoolDamaged,
+            })
+            .collect()
+    }
+
+    /// Runs of an earlier boot that did not end in peace: the node may have lost power, and with it
+    /// what its kernel had not yet written.
+    fn open_ends(&self, boot_id: &str) -> Vec<SpoolLoss> {
+        let crashed = self.boots.iter().filter(|(incarnation, boot)| {
+            *boot != boot_id
+                && !self.ended.contains(incarnation)
+                && !self
+                    .named
+                    .iter()
+                    .any(|loss| loss.incarnation == **incarnation && loss.is_open())
+        });
+        crashed
+            .map(|(incarnation, _)| SpoolLoss {
+                incarnation: *incarnation,
+                first: self.last.get(incarnation).copied().unwrap_or(0).saturating_add(1),
+                last: SpoolLoss::OPEN_END,
+                reason: GapReason::NodeCrash,
             })
             .collect()
     }

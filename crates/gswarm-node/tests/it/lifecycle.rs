@@ -83,8 +83,8 @@ async fn a_killed_agent_loses_nothing_that_was_written() {
         second.held.iter().map(|held| (held.incarnation, held.boot_id.as_str())).collect();
     assert_eq!(held, [(first.incarnation, "boot-1"), (second.incarnation, "boot-2")]);
     let mut tables = Vec::new();
-    let mut again = Vec::new();
-    while again.iter().all(|r: &v1::Record| r.incarnation != second.incarnation || r.seq < 2) {
+    let mut again: Vec<v1::Record> = Vec::new();
+    while tables.len() < 2 {
         match session.next().await {
             FromAgent::Table(table) => tables.push(table.incarnation),
             FromAgent::Records(batch) => again.extend(batch.records),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gswarm_api::body::StartRequest;
+use gswarm_api::body::{SessionBody, StartRequest};
 use gswarm_node::SpoolLimits;
 use gswarm_sim::{Cluster, Records};
 use gswarm_store::Disk;
@@ -135,6 +135,44 @@ async fn clocks_of_2035_are_corrected_and_every_session_is_whole() {
         trial.rounds += 1;
         trial.seeds += 1;
         trial.faults += 4;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_open_when_the_clock_is_set_back_goes_on_under_its_name() {
+    let mut trial = Trial::new("the host's clock is set back under an open session");
+    for seed in 440..440 + rounds(2, 20) {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut cluster = Cluster::new(seed);
+        cluster.host_clock().set_wall_error(hours(random.random_range(2..80_000)));
+        let handle = cluster.start_host().await.unwrap();
+        cluster.add_agent("node0", SpoolLimits::default()).await.unwrap();
+        seconds(5).await;
+        let request =
+            StartRequest { freq: Some(1_000), duration: Some("300s".to_owned()), ..named("work") };
+        let first = handle.start_session(&local(), request).await.unwrap();
+        seconds(100).await;
+        cluster.host_clock().set_wall_error(Micros::ZERO);
+        seconds(10).await;
+        let before = cluster.records(&first.id).await.unwrap();
+        assert!((98..=104).contains(&before.values()), "seed {seed}: {}", before.values());
+        // It stops by itself when it would have.
+        seconds(170).await;
+        let active = |sessions: Vec<SessionBody>| {
+            let work = sessions.into_iter().filter(|session| session.name == "work");
+            work.filter(|session| session.active).count()
+        };
+        let sessions = handle.sessions(&local()).await.unwrap().sessions;
+        assert_eq!(active(sessions), 1, "seed {seed}");
+        seconds(40).await;
+        let sessions = handle.sessions(&local()).await.unwrap().sessions;
+        assert_eq!(active(sessions), 0, "seed {seed}");
+        let after = cluster.records("work").await.unwrap();
+        assert!((195..=204).contains(&after.values()), "seed {seed}: {}", after.values());
+        trial.rounds += 1;
+        trial.seeds += 1;
+        trial.faults += 1;
+        trial.records += (before.records.len() + after.records.len()) as u64;
     }
 }
 

@@ -1,12 +1,14 @@
 //! Bad roads between agents and host: partitions, lost answers, half-open streams, delay, a slow disk.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gswarm_node::LinkState;
+use gswarm_node::{LinkState, SpoolLimits};
 use gswarm_sim::Cluster;
-use gswarm_store::SimDisk;
+use gswarm_store::{Disk, SimDisk};
 use gswarm_trial::{Trial, rounds};
+use gswarm_types::Period;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -120,6 +122,30 @@ fn slow_down(disk: &SimDisk, sync_ms: u64) {
         let _done = waiting.recv();
     };
     disk.set_slow((sync_ms > 0).then(|| Arc::new(wait) as _));
+}
+
+/// There is always a commit under way, and always something that waits for the next one.
+#[tokio::test(start_paused = true)]
+async fn a_full_segment_is_closed_under_a_load_that_never_pauses() {
+    let mut cluster = Cluster::new(170);
+    cluster.config_mut().segments.bytes_max = 64 * 1024;
+    cluster.start_host().await.unwrap();
+    for name in ["node0", "node1", "node2"] {
+        let period = Some(Period::from_millis(100).unwrap());
+        cluster.add_agent_every(name, SpoolLimits::default(), period).await.unwrap();
+    }
+    slow_down(cluster.host_disk(), 300);
+    seconds(60).await;
+    slow_down(cluster.host_disk(), 0);
+    let disk = cluster.host_disk();
+    let names = disk.list(Path::new("/host/journal")).unwrap();
+    let lines = names.iter().filter(|name| name.ends_with(".jsonl"));
+    let sizes: Vec<u64> = lines
+        .map(|name| disk.open(&Path::new("/host/journal").join(name)).unwrap().len().unwrap())
+        .collect();
+    assert!(names.len() > 5, "{names:?}");
+    // One batch may go over.
+    assert!(sizes.iter().all(|size| *size < 160 * 1024), "{sizes:?}");
 }
 
 #[tokio::test(start_paused = true)]

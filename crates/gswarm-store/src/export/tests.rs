@@ -306,7 +306,7 @@ fn gaps_and_what_retention_took_are_named() {
     let hole = |first, last, from, to| Hole {
         incarnation: Incarnation(7),
         first,
-        last,
+        last: Some(last),
         reason: GapReason::SpoolOverflow,
         is_final: true,
         from: Some(Micros(from)),

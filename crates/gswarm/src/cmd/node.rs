@@ -113,7 +113,7 @@ fn gaps(node: &NodeBody) -> Table {
         table.row([
             units::or_dash(gap.from.as_deref(), units::time),
             units::or_dash(gap.to.as_deref(), units::time),
-            gap.records.to_string(),
+            gap.records.map_or_else(|| "unknown".to_owned(), |records| records.to_string()),
             gap.reason.clone(),
             if gap.is_final { "yes" } else { "may still come" }.to_owned(),
         ]);
