@@ -5,7 +5,7 @@ use gswarm_types::Micros;
 /// The largest correction per elapsed time: one part in twenty.
 const SLEW_DIVISOR: i64 = 20;
 /// A wall clock this far away is followed at once.
-const STEP_MIN: Micros = Micros::from_secs(3_600);
+pub const STEP_MIN: Micros = Micros::from_secs(3_600);
 
 /// Host time = boot time + an offset that creeps towards the wall clock.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ mod retention;
 mod names;
 
 pub use health::{Health, HealthChange, SILENCE_MAX};
-pub use host_clock::{ClockReading, ClockStep, HostClock};
+pub use host_clock::{ClockReading, ClockStep, HostClock, STEP_MIN};
 pub use intake::{
     Admission, ClockOffset, DamageSpan, Hole, Intake, LastStored, Listed, Lost, Source, SourceKey,
 };

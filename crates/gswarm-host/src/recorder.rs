@@ -52,6 +52,7 @@ pub(crate) use message::{
 
 use batch::Batch;
 use commit::{Chore, Committed};
+use expiry_file::Expiry;
 use node::Node;
 use stopping::Stopping;
 
@@ -122,7 +123,7 @@ pub(crate) struct Recorder {
     /// The last sealed segment that was read to see that it is whole.
     scrubbed: u64,
     /// Retention took everything before this.
-    expired_until: Option<Micros>,
+    expiry: Expiry,
     started: Micros,
     random: StdRng,
     next_flush: u64,

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::damage::Fault;
+use super::expiry_file::Expiry;
 use super::node::Node;
 use super::{
     Batch, CALL_QUEUE_MAX, Counters, EVENTS_MAX, INGEST_QUEUE_MAX, Recorder, expiry_file, node_file,
@@ -58,7 +59,7 @@ struct Found {
     rebuilt: usize,
     unreadable: Vec<PathBuf>,
     names: NameBook,
-    expired_until: Option<Micros>,
+    expiry: Expiry,
     events: Vec<(Micros, Option<NodeId>, gswarm_types::Event)>,
 }
 
@@ -133,9 +134,9 @@ fn find(
     let events = recent_events(&reader);
     let (sessions, rebuilt, unreadable) = merge(files, &recovered);
     remove_half_written(disk.as_ref(), config, &sessions);
-    let expired_until = expiry_file::read(disk.as_ref(), &config.data_dir)
+    let expiry = expiry_file::read(disk.as_ref(), &config.data_dir)
         .map_err(read_error(expiry_file::path(&config.data_dir)))?;
-    Ok(Found { recovered, sessions, rebuilt, unreadable, names, expired_until, events })
+    Ok(Found { recovered, sessions, rebuilt, unreadable, names, expiry, events })
 }
 
 /// Real and simulated recordings never share a directory.
@@ -240,8 +241,7 @@ fn assemble(
     found: Found,
     random: StdRng,
 ) -> Recorder {
-    let Found { mut recovered, sessions, rebuilt, unreadable, names, expired_until, events } =
-        found;
+    let Found { mut recovered, sessions, rebuilt, unreadable, names, expiry, events } = found;
     let unsaved = std::mem::take(&mut recovered.unsaved);
     let settings = config.settings;
     let nodes = known_nodes(&names, &recovered.intake, settings.base_period);
@@ -281,7 +281,7 @@ fn assemble(
         chore: None,
         grew: false,
         scrubbed: 0,
-        expired_until,
+        expiry,
         random,
         next_flush: 0,
         tasks: TaskTracker::new(),
@@ -348,7 +348,7 @@ impl Recorder {
     /// Segments that are gone although retention did not take them.
     fn look_for_missing(&mut self, missing: Vec<SegmentMeta>) {
         for meta in missing {
-            if meta.records > 0 && meta.last_time > self.expired_until {
+            if meta.records > 0 && !self.expiry.took(meta.number, meta.last_time) {
                 self.survey(&meta, Fault::Missing);
             }
         }

@@ -85,7 +85,7 @@ impl Recorder {
             name,
             from,
             until: None,
-            expired_until: self.expired_until,
+            expired_until: self.expiry.expired_until,
             stop_at,
             period,
             selection: Selection {
@@ -142,7 +142,7 @@ impl Recorder {
             name: self.name(request.name, now)?,
             from,
             until: Some(until),
-            expired_until: self.expired_until,
+            expired_until: self.expiry.expired_until,
             stop_at: None,
             period,
             selection: Selection {

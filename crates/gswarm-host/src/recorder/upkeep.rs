@@ -1,6 +1,8 @@
 //! What happens once a second: health, due sessions, rolling, sealing, retention.
 
-use gswarm_core::{HealthChange, Pin, Pinned, RetentionPlan, RetentionRules, SegmentFacts};
+use gswarm_core::{
+    HealthChange, Pin, Pinned, RetentionPlan, RetentionRules, STEP_MIN, SegmentFacts,
+};
 use gswarm_store::Disk;
 use gswarm_store::catalog::{Catalog, SegmentMeta, SegmentState};
 use gswarm_store::entry::Entry;
@@ -185,17 +187,23 @@ impl Recorder {
         let meta_of = |number| segments.iter().find(|meta| meta.number == number);
         let taken = plan.remove.iter().chain(&plan.trim).filter_map(|removal| {
             let meta = meta_of(removal.number)?;
+            let last = meta.last_time.filter(|_| meta.records > 0)?;
             // Times of a clock that was ahead say nothing about the times that windows have now.
-            meta.last_time.filter(|_| meta.records > 0).min(removal.received_by)
+            // Anything less is the order in which a start wrote what it found.
+            let received_by = removal.received_by?;
+            Some(if last - received_by > STEP_MIN { received_by } else { last })
         });
         // Written first: a window never claims to be whole after part of it is gone.
-        if let Some(last) = taken.max().filter(|last| Some(*last) > self.expired_until) {
-            if let Err(error) = expiry_file::write(self.disk.as_ref(), &self.config.data_dir, last)
-            {
+        let mut expiry = self.expiry.clone();
+        expiry.expired_until = expiry.expired_until.max(taken.max());
+        expiry.remove(plan.remove.iter().map(|removal| removal.number));
+        if expiry != self.expiry {
+            let written = expiry_file::write(self.disk.as_ref(), &self.config.data_dir, &expiry);
+            if let Err(error) = written {
                 tracing::warn!(%error, "nothing removed: the expiry cannot be written");
                 return;
             }
-            self.expired_until = Some(last);
+            self.expiry = expiry;
         }
         for removal in &plan.remove {
             let disk = &self.disk;
