@@ -165,12 +165,15 @@ class Host(Process):
         run = wait_until("the host", lambda: read_json(self.data / "run.json"), self)
         self.address = run["addresses"][0]
         self.port = int(self.address.rsplit(":", 1)[1])
+        # As the commands of the user who started it read it.
+        self.token = read_json(directory / "home" / "hosts" / f"{self.port}.json")["token"]
 
     def request(self, method, path, body=None):
         """The answer, to be read or streamed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         payload = None if body is None else json.dumps(body)
-        connection.request(method, path, payload, {"content-type": "application/json"})
+        headers = {"content-type": "application/json", "authorization": f"Bearer {self.token}"}
+        connection.request(method, path, payload, headers)
         answer = connection.getresponse()
         if answer.status >= 300:
             sys.exit(f"bench: {method} {path}: {answer.status} {answer.read()[:500]!r}")

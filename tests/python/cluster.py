@@ -98,15 +98,32 @@ def request(address, method, path, body=None, headers=None, timeout=DEADLINE_S):
         connection.close()
 
 
+def environment_of(directory, **more):
+    """Nothing of the user's own configuration reaches the tests."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GSWARM_")}
+    return {**environment, "GSWARM_HOME": str(directory / "home"), "HOME": str(directory), **more}
+
+
+def run(directory, *arguments, **more):
+    """One command from beginning to end."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return subprocess.run(
+        [program(), *map(str, arguments)],
+        cwd=directory,
+        env=environment_of(directory),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        **more,
+    )
+
+
 class Process:
     """A child that writes to a log file and is ended by its own id."""
 
-    def __init__(self, arguments, directory, log):
+    def __init__(self, arguments, directory, log, **variables):
         self.log = Path(log)
-        # Nothing of the user's own configuration reaches the tests.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("GSWARM_")}
-        environment["GSWARM_HOME"] = str(directory / "home")
-        environment["HOME"] = str(directory)
+        environment = environment_of(directory, **variables)
         with self.log.open("wb") as output:
             self.child = subprocess.Popen(
                 [program(), *map(str, arguments)],
@@ -146,7 +163,9 @@ class Host:
 
     @property
     def address(self):
-        return self.addresses[0]
+        """Where this machine reaches it without ado."""
+        own = [address for address in self.addresses if address.startswith("127.")]
+        return (own or self.addresses)[0]
 
     @property
     def data(self):
@@ -155,6 +174,24 @@ class Host:
     @property
     def output(self):
         return self.directory / "output"
+
+    @property
+    def port(self):
+        return int(self.address.rsplit(":", 1)[1])
+
+    @property
+    def token(self):
+        """The token of the host's own machine, as the user who started it can read it."""
+        return json.loads((self.directory / "home" / "hosts" / f"{self.port}.json").read_text())["token"]
+
+    @property
+    def admin(self):
+        """Headers of the user who started the host."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def run(self, *arguments, **more):
+        """A command of the user who started the host."""
+        return run(self.directory, *arguments, "--host", self.address, **more)
 
     def get(self, path, **more):
         return request(self.address, "GET", path, **more)
@@ -211,7 +248,7 @@ class Host:
         return self.process.stop()
 
 
-def start_host(directory, *arguments, ports=None):
+def start_host(directory, *arguments, ports=None, **variables):
     """A host on free ports: one of its own choice, or the three given."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "output").mkdir(exist_ok=True)
@@ -222,6 +259,7 @@ def start_host(directory, *arguments, ports=None):
         + ["--data-dir", data, "--output-dir", directory / "output", *arguments],
         directory,
         directory / "host.log",
+        **variables,
     )
 
     def ready():

@@ -275,7 +275,8 @@ def test_wrong_bodies_are_refused_and_change_nothing(sim_host, body):
             old_failure(sim_host.post(path, body), 400, "invalid_argument")
         for path in ("/api/v1/sessions", "/api/v1/sessions/stop", "/api/v1/sessions/capture"):
             envelope(sim_host.post(path, body), 400, "invalid_argument")
-        envelope(request(sim_host.address, "PATCH", "/api/v1/settings", body), 400, "invalid_argument")
+        patched = request(sim_host.address, "PATCH", "/api/v1/settings", body, sim_host.admin)
+        envelope(patched, 400, "invalid_argument")
         sessions = sim_host.json("/status")["active_sessions"]
         assert [session["name"] for session in sessions] == ["untouched"]
     finally:

@@ -480,6 +480,10 @@ def test_real_clients_are_not_for_a_simulated_host(host_of, legacy):
 def test_exit_stops_the_host(host_of, legacy):
     host = host_of()
     with legacy.client(host.address) as client:
-        client.Exit(legacy.pb.Empty(), timeout=MINUTE_S)
+        with pytest.raises(grpc.RpcError) as refused:
+            client.Exit(legacy.pb.Empty(), timeout=MINUTE_S)
+        assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+        shown = [("authorization", f"Bearer {host.token}")]
+        client.Exit(legacy.pb.Empty(), timeout=MINUTE_S, metadata=shown)
     assert host.process.wait() == 0, host.process.said()
     assert not (host.data / "run.json").exists()

@@ -46,13 +46,14 @@ const LAYERS: &[&[Rule]] = &[
     &[
         krate("gswarm-fuzz", &[
             "gswarm", "gswarm-host", "gswarm-node", "gswarm-device", "gswarm-store", "gswarm-wire",
-            "gswarm-api", "gswarm-types",
+            "gswarm-api", "gswarm-tls", "gswarm-types",
         ]),
     ],
     &[
         krate("gswarm", &[
             "gswarm-sim", "gswarm-host", "gswarm-node", "gswarm-device", "gswarm-store", "gswarm-wire",
-            "gswarm-api", "gswarm-driver", "gswarm-core", "gswarm-analysis", "gswarm-types",
+            "gswarm-api", "gswarm-driver", "gswarm-core", "gswarm-tls", "gswarm-analysis",
+            "gswarm-types",
         ]),
         krate("xtask", &["gswarm-types"]),
     ],
@@ -64,20 +65,22 @@ const LAYERS: &[&[Rule]] = &[
     ],
     &[
         krate("gswarm-host", &[
-            "gswarm-store", "gswarm-wire", "gswarm-api", "gswarm-core", "gswarm-analysis", "gswarm-types",
+            "gswarm-store", "gswarm-wire", "gswarm-api", "gswarm-core", "gswarm-tls", "gswarm-analysis",
+            "gswarm-types",
         ]),
         krate("gswarm-node", &[
-            "gswarm-device", "gswarm-store", "gswarm-wire", "gswarm-core", "gswarm-types",
+            "gswarm-device", "gswarm-store", "gswarm-wire", "gswarm-core", "gswarm-tls", "gswarm-types",
         ]),
     ],
     &[
         krate("gswarm-device", &["gswarm-driver", "gswarm-types"]),
         krate("gswarm-store", &["gswarm-core", "gswarm-analysis", "gswarm-types"]),
         krate("gswarm-wire", &["gswarm-types"]),
-        krate("gswarm-api", &["gswarm-types"]),
+        krate("gswarm-api", &["gswarm-tls", "gswarm-types"]),
     ],
     &[
         krate("gswarm-driver", &[]),
+        krate("gswarm-tls", &["gswarm-types"]),
         pure("gswarm-core", &["gswarm-analysis", "gswarm-types"]),
     ],
     &[pure("gswarm-analysis", &["gswarm-types"])],

@@ -8,7 +8,12 @@ mod session;
 mod event;
 mod metrics;
 mod live;
+mod access;
 
+pub use access::{
+    LoginRequest, NewTokenBody, RemovedBody, TokenBody, TokenRequest, TokensBody, WaitingBody,
+    WhoBody,
+};
 pub use event::{EventBody, EventsBody};
 pub use live::{ClientMessage, LiveNode, LiveValues, ServerMessage, Subscribe};
 pub use metrics::{

@@ -1,9 +1,11 @@
 //! The typed client that the commands use.
 
 use bytes::Bytes;
+use gswarm_tls::{HOST_NAME, HostTrust, Secret, TlsError, client_config};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -11,9 +13,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::body::{
-    CaptureRequest, CatalogueBody, EventsBody, HealthBody, LatestBody, NodeBody, NodesBody,
-    RetentionBody, SessionBody, SessionsBody, SettingsBody, SettingsChange, StartRequest,
-    StatusBody, StopAllRequest, StopBody, StopRequest, StoppedBody, StoppingBody,
+    CaptureRequest, CatalogueBody, EventsBody, HealthBody, LatestBody, NewTokenBody, NodeBody,
+    NodesBody, RemovedBody, RetentionBody, SessionBody, SessionsBody, SettingsBody, SettingsChange,
+    StartRequest, StatusBody, StopAllRequest, StopBody, StopRequest, StoppedBody, StoppingBody,
+    TokenBody, TokenRequest, TokensBody, WaitingBody, WhoBody,
 };
 use crate::error::{ErrorBody, ErrorCode};
 use crate::target::Target;
@@ -28,6 +31,8 @@ const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 pub enum ClientError {
     #[error("no gswarm host answers at {target}")]
     Unreachable { target: Target, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("{trouble}")]
+    Stranger { target: Target, trouble: String },
     #[error("{message}")]
     Refused { code: ErrorCode, message: String, reason: Option<String> },
     #[error("the answer of {target} is not one of a gswarm host")]
@@ -41,6 +46,7 @@ impl ClientError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Unreachable { .. } | Self::Broken { .. } => ErrorCode::Unavailable,
+            Self::Stranger { .. } => ErrorCode::Unauthenticated,
             Self::Refused { code, .. } => *code,
             Self::Answer { .. } => ErrorCode::Internal,
         }
@@ -51,7 +57,18 @@ impl ClientError {
 #[derive(Debug, Clone)]
 pub struct Client {
     target: Target,
-    http: HyperClient<HttpConnector, Full<Bytes>>,
+    http: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    encrypted: bool,
+    bearer: Option<Secret>,
+}
+
+/// How a client shows who it is, and whom it takes for the host.
+#[derive(Debug, Clone, Default)]
+pub struct Credentials {
+    /// Plain text without one.
+    pub trust: Option<HostTrust>,
+    /// A token.
+    pub bearer: Option<Secret>,
 }
 
 /// A streamed body with its size where the host knows it.
@@ -63,15 +80,55 @@ pub struct Download {
 }
 
 impl Client {
-    pub fn new(target: Target) -> Self {
+    pub fn new(target: Target, credentials: Credentials) -> Result<Self, TlsError> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
-        Self { target, http: HyperClient::builder(TokioExecutor::new()).build(connector) }
+        connector.enforce_http(false);
+        let encrypted = credentials.trust.is_some();
+        let trust = credentials.trust.unwrap_or(HostTrust::FirstUse);
+        let (config, _) = client_config(&trust, None, &[])?;
+        let name = rustls::pki_types::ServerName::try_from(HOST_NAME)
+            .map_err(|error| TlsError::Parse(error.to_string()))?;
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .with_server_name_resolver(FixedServerNameResolver::new(name))
+            .enable_http1()
+            .wrap_connector(connector);
+        let http = HyperClient::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { target, http, encrypted, bearer: credentials.bearer })
     }
 
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    pub async fn whoami(&self) -> Result<WhoBody, ClientError> {
+        self.get("/api/v1/whoami").await
+    }
+
+    pub async fn tokens(&self) -> Result<TokensBody, ClientError> {
+        self.get("/api/v1/tokens").await
+    }
+
+    pub async fn create_token(&self, request: &TokenRequest) -> Result<NewTokenBody, ClientError> {
+        self.send(Method::POST, "/api/v1/tokens", request).await
+    }
+
+    pub async fn revoke_token(&self, id: &str) -> Result<TokenBody, ClientError> {
+        let path = format!("/api/v1/tokens/{}", escape(id));
+        self.send(Method::DELETE, &path, &serde_json::json!({})).await
+    }
+
+    pub async fn approve_node(&self, name: &str) -> Result<WaitingBody, ClientError> {
+        let path = format!("/api/v1/nodes/{}/approve", escape(name));
+        self.send(Method::POST, &path, &serde_json::json!({})).await
+    }
+
+    pub async fn remove_node(&self, name: &str) -> Result<RemovedBody, ClientError> {
+        let path = format!("/api/v1/nodes/{}", escape(name));
+        self.send(Method::DELETE, &path, &serde_json::json!({})).await
     }
 
     pub async fn status(&self) -> Result<StatusBody, ClientError> {
@@ -227,21 +284,28 @@ impl Client {
             source: source.into(),
         };
         let uri = Uri::builder()
-            .scheme("http")
+            .scheme(if self.encrypted { "https" } else { "http" })
             .authority(self.target.to_string())
             .path_and_query(path)
             .build()
             .map_err(answer)?;
-        let request = Request::builder()
-            .method(method)
-            .uri(uri)
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(bearer) = &self.bearer {
+            let mut value = http::HeaderValue::try_from(format!("Bearer {}", bearer.expose()))
+                .map_err(|error| answer(error.into()))?;
+            value.set_sensitive(true);
+            request = request.header(http::header::AUTHORIZATION, value);
+        }
+        let request = request
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(http::header::ACCEPT, "application/json")
             .body(Full::new(body.unwrap_or_default()))
             .map_err(answer)?;
         self.http.request(request).await.map_err(|source| {
             let target = self.target.clone();
-            if source.is_connect() {
+            if let Some(trouble) = tls_trouble(&source) {
+                ClientError::Stranger { target, trouble }
+            } else if source.is_connect() {
                 ClientError::Unreachable { target, source: source.into() }
             } else {
                 ClientError::Broken { target, source: source.into() }
@@ -278,6 +342,13 @@ impl Client {
                 message: body.error.message,
                 reason: body.error.details.get("reason").cloned(),
             },
+            Err(_) if bytes.starts_with(b"this host speaks TLS") => ClientError::Stranger {
+                target: self.target.clone(),
+                trouble: format!(
+                    "{} speaks TLS and wants to know who you are: log in",
+                    self.target
+                ),
+            },
             Err(_) => ClientError::Refused {
                 code: ErrorCode::from_http_status(status.as_u16()),
                 message: format!("{} answered {status} without saying why", self.target),
@@ -304,6 +375,32 @@ impl Download {
             }
         }
     }
+}
+
+/// What a failed handshake means, in words.
+fn tls_trouble(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<std::io::Error>()
+            && let Some(inner) =
+                io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
+        {
+            return Some(match inner {
+                rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {
+                    "this is not the host that you logged in to: log in again with a token of it"
+                        .to_owned()
+                },
+                rustls::Error::InvalidMessage(_) => {
+                    "the host does not speak TLS: it was started anew, with --insecure or for its \
+                     own machine only"
+                        .to_owned()
+                },
+                other => format!("no secure connection: {other}"),
+            });
+        }
+        cause = error.source();
+    }
+    None
 }
 
 /// Percent-encodes what cannot stand in a path segment or a query value.

@@ -6,6 +6,6 @@ mod target;
 mod client;
 pub mod timestamp;
 
-pub use client::{Client, ClientError, Download};
+pub use client::{Client, ClientError, Credentials, Download};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail, Failure};
 pub use target::{DEFAULT_PORT, Target, TargetError};

@@ -9,7 +9,11 @@ mod health;
 mod sessions;
 mod retention;
 mod names;
+mod access;
 
+pub use access::{
+    AccessBook, Applicant, Certified, JoinRefusal, Member, TokenRecord, TokenRefusal,
+};
 pub use health::{Health, HealthChange, SILENCE_MAX};
 pub use host_clock::{ClockReading, ClockStep, HostClock, STEP_MIN};
 pub use intake::{

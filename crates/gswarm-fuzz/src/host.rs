@@ -4,9 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use gswarm_host::{Host, HostConfig, HostParts, RetentionConfig, Settings, StartError};
+use gswarm_host::{
+    AccessConfig, Host, HostConfig, HostParts, RetentionConfig, Settings, StartError,
+};
 use gswarm_store::Disk;
 use gswarm_store::journal::SegmentLimits;
+use gswarm_tls::Secret;
 use gswarm_types::{Clock, Micros};
 use tokio::runtime::Runtime;
 
@@ -54,6 +57,9 @@ pub(crate) fn runtime() -> Runtime {
         .expect("a runtime without sockets")
 }
 
+/// Makes a request one of the host's own admin.
+pub(crate) const LOCAL_TOKEN: &str = "gswl_fuzz";
+
 pub(crate) async fn start(disk: Arc<dyn Disk>) -> Result<Host, StartError> {
     let config = HostConfig {
         version: "fuzz".to_owned(),
@@ -62,13 +68,16 @@ pub(crate) async fn start(disk: Arc<dyn Disk>) -> Result<Host, StartError> {
         simulated: false,
         settings: Settings::default(),
         retention: RetentionConfig::default(),
-        insecure: false,
+        access: AccessConfig {
+            local_token: Some(Secret::new(LOCAL_TOKEN)),
+            ..AccessConfig::default()
+        },
         disk_reserve_bytes: 0,
         segments: SegmentLimits::default(),
         addresses: Vec::new(),
     };
     let clock = Arc::new(StepClock::default());
-    Host::start(config, HostParts { clock, disk, seed: 1, give_back: || {} }).await
+    Host::start(config, HostParts { clock, disk, seed: 1, give_back: || {}, authority: None }).await
 }
 
 /// A millisecond later each time that somebody looks: the same input meets the same times.

@@ -11,7 +11,7 @@ use gswarm_api::body::{
 };
 use gswarm_api::{ErrorBody, ErrorCode};
 use gswarm_host::{Host, PeerIdentity};
-use http::{Method, Request, StatusCode, Uri, header};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,7 +40,9 @@ pub fn http_bodies(bytes: &[u8]) {
     let mut request = Request::new(Body::from(body.to_vec()));
     *request.method_mut() = method;
     *request.uri_mut() = uri;
-    request.extensions_mut().insert(PeerIdentity { address: None });
+    request.extensions_mut().insert(PeerIdentity::inside());
+    let bearer = HeaderValue::from_static("Bearer gswl_fuzz");
+    request.headers_mut().insert(header::AUTHORIZATION, bearer);
     RIG.with_borrow_mut(|rig| {
         if rig.as_ref().is_none_or(|rig| rig.requests >= REQUESTS_MAX) {
             *rig = Some(Rig::start());

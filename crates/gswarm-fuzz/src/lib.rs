@@ -17,8 +17,10 @@ mod config;
 mod names;
 mod replay;
 mod http_bodies;
+mod credentials;
 
 pub use config::config;
+pub use credentials::credentials;
 pub use grpc::{grpc_legacy, grpc_records};
 pub use http_bodies::http_bodies;
 pub use names::names;
@@ -42,4 +44,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("names", names),
     ("replay_import", replay_import),
     ("http_bodies", http_bodies),
+    ("credentials", credentials),
 ];

@@ -64,6 +64,11 @@ fn config() {
 }
 
 #[test]
+fn credentials() {
+    check("credentials");
+}
+
+#[test]
 fn names() {
     check("names");
 }

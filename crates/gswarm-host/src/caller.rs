@@ -1,14 +1,8 @@
 //! Who asks, and what they may do.
 
-use crate::serve::PeerIdentity;
+use gswarm_types::NodeId;
 
-/// What a caller may do; each includes the ones before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    Viewer,
-    Operator,
-    Admin,
-}
+pub use gswarm_types::Role;
 
 /// Somebody at a door.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,21 +10,39 @@ pub struct Caller {
     /// Owner of the sessions they start.
     pub principal: String,
     pub role: Role,
+    /// Why they may do that.
+    pub by: Authority,
+}
+
+/// What a role rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authority {
+    /// Where the caller is: this machine, or the network of an insecure host. A browser there can be
+    /// made to ask by any page, so that the door looks at Host and Origin.
+    Place,
+    /// A token that the request shows.
+    Token,
+    /// A token that a browser adds by itself.
+    Cookie,
+    /// The certificate of this node.
+    Certificate(NodeId),
+    /// An old client from a network that the host was told of.
+    OldClient,
 }
 
 impl Caller {
-    /// Callers on this machine are its admin; others, which only an insecure host lets in, may
-    /// operate sessions.
-    pub(crate) fn of(peer: Option<&PeerIdentity>) -> Self {
-        if peer.is_some_and(PeerIdentity::is_local) {
-            Self::local()
-        } else {
-            Self { principal: "network".to_owned(), role: Role::Operator }
-        }
+    /// The admin of the host's own machine.
+    pub fn local() -> Self {
+        Self { principal: "local".to_owned(), role: Role::Admin, by: Authority::Token }
     }
 
-    /// A caller on this machine.
-    pub fn local() -> Self {
-        Self { principal: "local".to_owned(), role: Role::Admin }
+    /// True when records of this node may come from this caller. `is_member` says whether the node
+    /// has a certificate: then nothing less will do.
+    pub(crate) fn may_deliver(&self, node: NodeId, is_member: bool) -> bool {
+        match self.by {
+            Authority::Certificate(own) => own == node,
+            Authority::Place => !is_member,
+            Authority::Token | Authority::Cookie | Authority::OldClient => false,
+        }
     }
 }

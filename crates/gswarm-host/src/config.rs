@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use gswarm_store::journal::SegmentLimits;
 use gswarm_types::{Micros, Period};
 
+use crate::access::AccessConfig;
+
 /// Everything a host is told.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
@@ -18,8 +20,7 @@ pub struct HostConfig {
     pub retention: RetentionConfig,
     /// When a segment of the journal is closed.
     pub segments: SegmentLimits,
-    /// Listens beyond this machine without encryption or logins.
-    pub insecure: bool,
+    pub access: AccessConfig,
     /// Free bytes that ingest leaves on the disk.
     pub disk_reserve_bytes: u64,
     /// Shown to people; the listeners themselves are passed to `Host::serve`.

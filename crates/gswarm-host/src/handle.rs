@@ -18,12 +18,14 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::access::Access;
 use crate::caller::{Caller, Role};
 use crate::clock::HostTime;
 use crate::live::{Happening, Live};
 use crate::recorder::{Call, Ingest, Snapshot, StreamId};
 
 mod file;
+mod members;
 mod series;
 
 pub(crate) use series::SeriesRequest;
@@ -52,7 +54,7 @@ pub(crate) struct Inner {
     pub(crate) tasks: TaskTracker,
     pub(crate) version: String,
     pub(crate) simulated: bool,
-    pub(crate) insecure: bool,
+    pub(crate) access: Access,
 }
 
 /// An export on its way.
@@ -88,12 +90,14 @@ impl Handle {
 
     pub async fn nodes(&self, caller: &Caller) -> Result<NodesBody, Failure> {
         need(caller, Role::Viewer)?;
-        self.ask(Call::Nodes).await
+        Ok(self.with_members(self.ask(Call::Nodes).await?))
     }
 
     pub async fn node(&self, caller: &Caller, name: String) -> Result<NodeBody, Failure> {
         need(caller, Role::Viewer)?;
-        self.ask(|reply| Call::Node(name, reply)).await?
+        let node = self.ask(|reply| Call::Node(name, reply)).await??;
+        let mut body = self.with_members(NodesBody { nodes: vec![node], waiting: Vec::new() });
+        body.nodes.pop().ok_or_else(|| Failure::internal("the node is gone"))
     }
 
     pub async fn latest(&self, caller: &Caller) -> Result<LatestBody, Failure> {
@@ -140,7 +144,7 @@ impl Handle {
         caller: &Caller,
         request: StartRequest,
     ) -> Result<SessionBody, Failure> {
-        need(caller, Role::Operator)?;
+        need(caller, Role::Local)?;
         let caller = caller.clone();
         self.ask(|reply| Call::Start(Box::new(request), caller, reply)).await?
     }
@@ -150,7 +154,7 @@ impl Handle {
         caller: &Caller,
         request: CaptureRequest,
     ) -> Result<StoppedBody, Failure> {
-        need(caller, Role::Operator)?;
+        need(caller, Role::Local)?;
         let caller = caller.clone();
         let stopped = self.ask(|reply| Call::Capture(Box::new(request), caller, reply)).await??;
         self.look_for_file(None, stopped).await
@@ -163,7 +167,7 @@ impl Handle {
         key: String,
         request: Option<String>,
     ) -> Result<StoppedBody, Failure> {
-        need(caller, Role::Operator)?;
+        need(caller, Role::Local)?;
         check_key(&key)?;
         let asked = key.clone();
         let stopped = self.ask(|reply| Call::Stop(asked, request, reply)).await??;
@@ -187,7 +191,7 @@ impl Handle {
         caller: &Caller,
         request: Option<String>,
     ) -> Result<StopBody, Failure> {
-        need(caller, Role::Operator)?;
+        need(caller, Role::Local)?;
         let caller = caller.clone();
         self.ask(|reply| Call::StopAll(caller, request, reply)).await?
     }
@@ -212,7 +216,9 @@ impl Handle {
         caller: &Caller,
         change: SettingsChange,
     ) -> Result<SettingsBody, Failure> {
-        need(caller, Role::Operator)?;
+        // What files show is part of recording sessions; how nodes sample is not.
+        let shows_only = change.base_period_ms.is_none() && change.session_period_ms.is_none();
+        need(caller, if shows_only { Role::Local } else { Role::Operator })?;
         self.ask(|reply| Call::ChangeSettings(change, reply)).await?
     }
 
@@ -327,7 +333,11 @@ impl Handle {
     }
 
     pub(crate) fn is_insecure(&self) -> bool {
-        self.inner.insecure
+        self.inner.access.config().insecure
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.inner.access
     }
 
     pub(crate) fn new_stream(&self) -> StreamId {
@@ -337,12 +347,25 @@ impl Handle {
 
 /// Every method says whom it is for.
 fn need(caller: &Caller, role: Role) -> Result<(), Failure> {
-    if caller.role >= role {
-        Ok(())
-    } else {
-        let message = format!("`{}` may not do this", caller.principal);
-        Err(Failure::new(ErrorCode::PermissionDenied, message))
-    }
+    if caller.role >= role { Ok(()) } else { Err(not_enough(caller, role)) }
+}
+
+/// Says what would be needed.
+pub(crate) fn not_enough(caller: &Caller, role: Role) -> Failure {
+    // Nobody can be given `local`; the next one can.
+    let role = role.max(Role::Viewer);
+    let role = if role == Role::Local { Role::Operator } else { role };
+    let article = if role == Role::Viewer { "a" } else { "an" };
+    let message = match caller.role {
+        Role::Local => format!(
+            "this needs the rights of {article} {role}: use `gswarm` as the user who started the host, or \
+             log in with a token"
+        ),
+        own => {
+            format!("this needs the rights of {article} {role}; `{}` is {own}", caller.principal)
+        },
+    };
+    Failure::new(ErrorCode::PermissionDenied, message)
 }
 
 /// What can be neither a name nor an id is a mistake of the caller; nothing needs to be looked up.

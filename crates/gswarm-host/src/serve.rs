@@ -1,13 +1,17 @@
 //! One router on every listener, for HTTP/1, HTTP/2 and gRPC alike.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use gswarm_tls::NodeCertificate;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -20,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-/// Connections that may be open on one listener.
-const CONNECTIONS_MAX: usize = 16_384;
-/// How long a client may take to send its request's head.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
+use crate::access::Limits;
+
+/// The smallest buffer that the HTTP library takes.
+const HTTP1_BUFFER_MIN: usize = 8_192;
 /// Streams that one HTTP/2 connection may have open.
 const HTTP2_STREAMS_MAX: u32 = 64;
 /// How long open requests may go on after the host was told to stop.
@@ -36,9 +40,25 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct PeerIdentity {
     /// `None` for connections inside one process.
     pub address: Option<IpAddr>,
+    /// Over TLS.
+    pub encrypted: bool,
+    /// Plain text from a network whose old clients are let in.
+    pub legacy: bool,
+    /// The node that the handshake showed.
+    pub certificate: Option<NodeCertificate>,
 }
 
 impl PeerIdentity {
+    /// Somebody who sent nothing but bytes.
+    pub fn plain(address: IpAddr) -> Self {
+        Self { address: Some(address), encrypted: false, legacy: false, certificate: None }
+    }
+
+    /// The other end of a pipe inside this process.
+    pub fn inside() -> Self {
+        Self { address: None, encrypted: false, legacy: false, certificate: None }
+    }
+
     /// True for callers on this machine.
     pub fn is_local(&self) -> bool {
         self.address.is_none_or(|address| address.to_canonical().is_loopback())
@@ -75,14 +95,20 @@ impl Acceptor for TcpAcceptor {
     async fn accept(&mut self) -> io::Result<(Self::Io, PeerIdentity)> {
         let (stream, address) = self.listener.accept().await?;
         stream.set_nodelay(true)?;
-        Ok((stream, PeerIdentity { address: Some(address.ip()) }))
+        Ok((stream, PeerIdentity::plain(address.ip())))
     }
 }
 
 /// Accepts until told to stop, then lets open requests finish for a moment.
-pub(crate) async fn run<A: Acceptor>(mut acceptor: A, router: Router, stop: CancellationToken) {
+pub(crate) async fn run<A: Acceptor>(
+    mut acceptor: A,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) {
     let connections = TaskTracker::new();
-    let room = std::sync::Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let crowd = Crowd::new(limits.connections_per_address);
     let cut = CancellationToken::new();
     loop {
         let accepted = tokio::select! {
@@ -95,14 +121,18 @@ pub(crate) async fn run<A: Acceptor>(mut acceptor: A, router: Router, stop: Canc
                     tracing::warn!("connection refused: too many are open");
                     continue;
                 };
+                let Some(place) = crowd.enter(&peer) else {
+                    tracing::warn!(target: "access", ?peer, "too many connections from one address");
+                    continue;
+                };
                 let router = router.clone();
                 let (stop, cut) = (stop.clone(), cut.clone());
                 connections.spawn(async move {
                     tokio::select! {
-                        () = connection(io, peer, router, stop) => {},
+                        () = connection(io, peer, router, limits, stop) => {},
                         () = cut.cancelled() => {},
                     }
-                    drop(permit);
+                    drop((permit, place));
                 });
             },
             Err(error) => {
@@ -119,11 +149,71 @@ pub(crate) async fn run<A: Acceptor>(mut acceptor: A, router: Router, stop: Canc
     }
 }
 
-async fn connection<I>(io: I, peer: PeerIdentity, router: Router, stop: CancellationToken)
-where
+/// Connections by address.
+#[derive(Debug, Clone)]
+struct Crowd {
+    most: usize,
+    open: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// One connection of an address; given back when it ends.
+#[derive(Debug)]
+struct Place {
+    crowd: Crowd,
+    address: Option<IpAddr>,
+}
+
+impl Crowd {
+    fn new(most: usize) -> Self {
+        Self { most, open: Arc::default() }
+    }
+
+    fn counts(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` when the address has enough of them.
+    fn enter(&self, peer: &PeerIdentity) -> Option<Place> {
+        let address =
+            peer.address.filter(|_| !peer.is_local()).map(|address| address.to_canonical());
+        if let Some(address) = address {
+            let mut counts = self.counts();
+            let count = counts.entry(address).or_default();
+            if *count >= self.most {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Place { crowd: self.clone(), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(address) = self.address else { return };
+        let mut counts = self.crowd.counts();
+        if let Some(count) = counts.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&address);
+            }
+        }
+    }
+}
+
+async fn connection<I>(
+    io: I,
+    peer: PeerIdentity,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let asked = Arc::new(AtomicBool::new(false));
+    let asking = Arc::clone(&asked);
     let service = service_fn(move |request: Request<Incoming>| {
+        asking.store(true, Ordering::Relaxed);
         let router = router.clone();
         let peer = peer.clone();
         async move {
@@ -134,18 +224,31 @@ where
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_time)
+        .max_buf_size(limits.header_bytes.max(HTTP1_BUFFER_MIN));
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(Duration::from_secs(20)))
         .keep_alive_timeout(Duration::from_secs(20))
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .max_concurrent_streams(HTTP2_STREAMS_MAX);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(serving);
+    // Who connects and asks nothing takes up room that others need.
+    let first_request = tokio::time::sleep(limits.header_time);
+    tokio::pin!(first_request);
     let mut stopping = false;
     loop {
         tokio::select! {
+            () = first_request.as_mut(), if !first_request.is_elapsed() => {
+                if !asked.load(Ordering::Relaxed) {
+                    return;
+                }
+            },
             done = serving.as_mut() => {
                 if let Err(error) = done {
                     tracing::debug!(%error, "connection ended");

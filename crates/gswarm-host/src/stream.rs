@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::caller::Caller;
 use crate::handle::Handle;
 
 /// Messages to an agent that may wait in its connection.
@@ -39,12 +40,14 @@ impl v1::recorder_server::Recorder for RecorderService {
         request: Request<Streaming<v1::AgentMessage>>,
     ) -> Result<Response<Self::StreamStream>, Status> {
         let (out, messages) = mpsc::channel(OUT_QUEUE_MAX);
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| Status::unauthenticated("the caller is not known"))?;
         let inbound = request.into_inner();
         let handle = self.handle.clone();
         let stop = handle.stop_token().clone();
         self.handle.tasks().spawn(async move {
             let failed = tokio::select! {
-                ended = session::drive(handle, inbound, out.clone()) => ended.err(),
+                ended = session::drive(handle, caller, inbound, out.clone()) => ended.err(),
                 () = stop.cancelled() => Some(Status::unavailable("the host is stopping")),
             };
             if let Some(status) = failed {

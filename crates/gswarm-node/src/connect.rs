@@ -6,6 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
+use gswarm_types::{NodeId, NodeName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -23,8 +24,49 @@ pub type BoxedIo = Box<dyn Io>;
 /// A connection on its way.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<BoxedIo>> + Send>>;
 
+/// Why the host cannot be dialled yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotReady {
+    /// The host could not be asked.
+    Lost(String),
+    /// Somebody has to let this node in.
+    Pending(String),
+    /// The host, or this node, does not want the other.
+    Refused(String),
+}
+
+/// The node on whose behalf a host is dialled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Who {
+    pub node: NodeId,
+    pub name: NodeName,
+}
+
+/// Getting ready.
+pub type Preparing<'a> = Pin<Box<dyn Future<Output = Result<(), NotReady>> + Send + 'a>>;
+
 /// Dials the host; called again for each attempt.
 pub trait Connect: Send + Sync + fmt::Debug + 'static {
+    /// Called before each attempt and now and then in between.
+    fn prepare<'a>(&'a self, _who: &'a Who) -> Preparing<'a> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// How often to prepare while connected; `None` where that makes no sense.
+    fn prepare_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The host did not accept what was shown; true when there is something else to show.
+    fn rejected(&self) -> bool {
+        false
+    }
+
+    /// A sentence of our own for an error of the connection, where there is one.
+    fn explain(&self, _error: &str) -> Option<NotReady> {
+        None
+    }
+
     fn connect(&self) -> Connecting;
     /// The host's address, for messages and for the `:authority` of requests.
     fn describe(&self) -> String;
@@ -44,17 +86,22 @@ impl TcpConnect {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         Self { host: bare.map_or_else(|| host.clone(), str::to_owned), port }
     }
+
+    pub(crate) fn dial(&self) -> impl Future<Output = io::Result<TcpStream>> + Send + 'static {
+        let address = (self.host.clone(), self.port);
+        async move {
+            let dialled = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+            let stream = dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        }
+    }
 }
 
 impl Connect for TcpConnect {
     fn connect(&self) -> Connecting {
-        let address = (self.host.clone(), self.port);
-        Box::pin(async move {
-            let dialled = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
-            let stream = dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as BoxedIo)
-        })
+        let dialling = self.dial();
+        Box::pin(async move { Ok(Box::new(dialling.await?) as BoxedIo) })
     }
 
     fn describe(&self) -> String {

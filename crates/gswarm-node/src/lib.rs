@@ -7,12 +7,14 @@ mod sampler;
 mod spool;
 mod link;
 mod connect;
+mod member;
 mod allow;
 #[doc(hidden)]
 pub mod fuzzed;
 
 pub use agent::{Agent, AgentConfig, AgentParts, StartError};
-pub use connect::{BoxedIo, Connect, Connecting, Io, TcpConnect};
+pub use connect::{BoxedIo, Connect, Connecting, Io, NotReady, Preparing, TcpConnect, Who};
+pub use member::{Door, TlsConnect, has_joined};
 pub use spool::SpoolLimits;
 pub use state::StateError;
 pub use status::{AgentStatus, LinkState};

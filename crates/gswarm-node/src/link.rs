@@ -17,9 +17,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use self::backoff::Backoff;
-use crate::connect::Connect;
+use crate::connect::{Connect, NotReady, Who};
 use crate::spool::{SharedSpool, Times};
 use crate::status::{AgentStatus, LinkState};
+
+/// How soon a node that waits for approval asks again.
+const PENDING_WAIT: Duration = Duration::from_secs(5);
 
 /// What the agent says of itself in every stream.
 #[derive(Debug, Clone)]
@@ -59,7 +62,10 @@ enum Ended {
     /// Another agent uses this identity; the host says which.
     Conflict(String),
     Refused(String),
-    /// The host means other records by this incarnation's seqs: a new one begins.
+    /// Somebody has to let this node in first.
+    Pending(String),
+    /// Something was put right, and the next try goes better: a new incarnation where the host means
+    /// other records by this one's seqs, a new certificate where it does not want the old one.
     Renewed,
 }
 
@@ -76,9 +82,12 @@ impl Link {
         let mut backoff = Backoff::new(StdRng::from_rng(&mut self.random));
         loop {
             self.show(LinkState::Connecting { attempt: backoff.attempt(), retry_in: None });
+            let who = self.who();
+            let connect = Arc::clone(&self.connect);
             let course = tokio::select! {
                 () = stop.cancelled() => return,
                 course = Box::pin(self.stream()) => course,
+                () = Self::stay_ready(connect, who) => return,
             };
             if course.acked {
                 backoff.reset();
@@ -103,6 +112,7 @@ impl Link {
             Ended::Conflict(reason) => {
                 (reason.clone(), backoff.next(), LinkState::Waiting { reason })
             },
+            Ended::Pending(reason) => (reason.clone(), PENDING_WAIT, LinkState::Waiting { reason }),
             Ended::Refused(reason) => {
                 (reason.clone(), backoff.longest(), LinkState::Refused { reason })
             },
@@ -116,6 +126,17 @@ impl Link {
             return None;
         }
         Some(wait)
+    }
+
+    /// Keeps the certificate fresh while a stream lasts; never returns.
+    async fn stay_ready(connect: Arc<dyn Connect>, who: Who) {
+        let Some(every) = connect.prepare_every() else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(every).await;
+            if let Err(reason) = connect.prepare(&who).await {
+                tracing::warn!(?reason, "the certificate could not be renewed");
+            }
+        }
     }
 
     async fn stream(&mut self) -> Course {
@@ -133,6 +154,11 @@ impl Link {
             Ok(()) => Ended::Renewed,
             Err(error) => Ended::Lost(error.to_string()),
         }
+    }
+
+    fn who(&self) -> Who {
+        let me = &self.introduction;
+        Who { node: me.node_id, name: me.node_name.clone() }
     }
 
     fn now(&self) -> Times {
@@ -158,6 +184,16 @@ pub(crate) fn new_incarnation(random: &mut StdRng) -> gswarm_types::Incarnation 
     gswarm_types::Incarnation(random.random_range(1..=u64::MAX))
 }
 
+impl From<NotReady> for Ended {
+    fn from(reason: NotReady) -> Self {
+        match reason {
+            NotReady::Lost(reason) => Self::Lost(reason),
+            NotReady::Pending(reason) => Self::Pending(reason),
+            NotReady::Refused(reason) => Self::Refused(reason),
+        }
+    }
+}
+
 /// What an answer of the host means for the link.
 fn ended_by(status: &Status) -> Ended {
     let reason = match status.message() {
@@ -178,7 +214,7 @@ fn ended_by(status: &Status) -> Ended {
 }
 
 /// The error and its causes in one line.
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use gswarm_device::sim::SimDevices;
 use gswarm_device::{Devices, SimSpec};
-use gswarm_host::{Caller, Handle, Host, HostConfig, HostParts, RetentionConfig, Settings};
+use gswarm_host::{
+    AccessConfig, Caller, Handle, Host, HostConfig, HostParts, RetentionConfig, Settings,
+};
 use gswarm_node::{Agent, AgentConfig, AgentParts, AgentStatus, SpoolLimits};
 use gswarm_store::journal::SegmentLimits;
 use gswarm_store::{Disk, SimDisk};
@@ -134,7 +136,7 @@ impl Cluster {
                 settings: Settings::default(),
                 retention: RetentionConfig::default(),
                 segments: SegmentLimits::default(),
-                insecure: false,
+                access: AccessConfig::default(),
                 disk_reserve_bytes: 0,
                 addresses: Vec::new(),
             },
@@ -174,6 +176,7 @@ impl Cluster {
         self.host_starts += 1;
         let disk: Arc<dyn Disk> = Arc::new(self.host_disk.clone());
         let parts = HostParts {
+            authority: None,
             clock: self.host_clock.clone(),
             disk,
             seed: self.seed ^ self.host_starts.rotate_left(32),

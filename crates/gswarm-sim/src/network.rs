@@ -213,7 +213,7 @@ impl Acceptor for SimAcceptor {
 
     async fn accept(&mut self) -> io::Result<(DuplexStream, PeerIdentity)> {
         match self.connections.recv().await {
-            Some(stream) => Ok((stream, PeerIdentity { address: None })),
+            Some(stream) => Ok((stream, PeerIdentity::inside())),
             // Replaced by a newer listener: nothing will ever come.
             None => std::future::pending().await,
         }

@@ -14,6 +14,7 @@ mod process;
 mod topology;
 mod session;
 mod allow;
+mod role;
 
 pub use allow::{Allow, AllowSet, UnknownAllow};
 pub use event::{Event, EventKind, Severity};
@@ -24,6 +25,7 @@ pub use process::{ProcessKind, ProcessRow};
 pub use record::{
     Body, Cells, Gap, GapReason, Mark, RECORD_BYTES_MAX, Record, SpoolLoss, TimeQuality, Values,
 };
+pub use role::{Role, UnknownRole};
 pub use session::{Selection, SessionSpec, SessionState};
 pub use table::{Column, DeviceInfo, MetricName, Scope, Table};
 pub use time::{Clock, Micros, Period, PeriodError};

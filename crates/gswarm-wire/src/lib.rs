@@ -20,6 +20,9 @@ pub mod legacy {
     tonic::include_proto!("gswarm_profiler");
 }
 
+/// The path of every method of every service.
+pub const METHODS: &[&str] = include!(concat!(env!("OUT_DIR"), "/methods.rs"));
+
 /// The protocol version this build speaks, and the oldest it understands.
 pub const PROTOCOL: u32 = 1;
 /// The largest gRPC message either side accepts.

@@ -6,12 +6,14 @@ pub(crate) mod profiler;
 pub(crate) mod recover;
 pub(crate) mod gsprof;
 pub(crate) mod bench;
+pub(crate) mod access;
 mod value;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use access::{LoginArgs, LogoutArgs, NodesArgs, TokenCommand};
 use bench::BenchCommand;
 use client::{ClientCommand, ConnectArgs};
 use host::{HostCommand, UpArgs};
@@ -76,11 +78,18 @@ pub(crate) enum Command {
     Join(ConnectArgs),
     /// Show the host with everything it holds
     Status,
-    /// List the nodes
-    Nodes,
+    /// List the nodes, or let one in or out
+    Nodes(NodesArgs),
     /// Look at one node
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Make, list and revoke tokens
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Log in to a host on another machine
+    Login(LoginArgs),
+    /// Forget the token of a host
+    Logout(LogoutArgs),
     /// Check whether the host works as it should
     Health,
     /// List what happened: faults, losses, nodes that came and went

@@ -3,12 +3,19 @@
 use std::net::SocketAddr;
 
 use gswarm_api::body::StoreBody;
+use gswarm_tls::Secret;
 
-use crate::plan::{AgentPlan, HostPlan, UpPlan};
+use crate::paths;
+use crate::plan::{AgentPlan, HostPlan, UpPlan, Way};
 use crate::units;
 
 /// For a host that listens at `addresses`.
-pub(crate) fn host(plan: &HostPlan, addresses: &[SocketAddr], store: &StoreBody) -> String {
+pub(crate) fn host(
+    plan: &HostPlan,
+    addresses: &[SocketAddr],
+    store: &StoreBody,
+    token: Option<&Secret>,
+) -> String {
     let simulated = if plan.simulated { ", simulated devices only" } else { "" };
     let places: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let growth = store.bytes_per_day.map_or_else(
@@ -36,7 +43,7 @@ pub(crate) fn host(plan: &HostPlan, addresses: &[SocketAddr], store: &StoreBody)
         // Every port serves it; people know it on the second one.
         let page = addresses.get(1).unwrap_or(first);
         lines.push(format!("  dashboard  http://{}/", browsable(*page)));
-        lines.extend(next_steps(plan, *first));
+        lines.extend(next_steps(plan, *first, token));
     }
     lines.join("\n")
 }
@@ -49,7 +56,7 @@ pub(crate) fn agent(plan: &AgentPlan) -> String {
     );
     let mut lines = vec![
         format!("gswarm agent {}, node `{}`", env!("CARGO_PKG_VERSION"), plan.node_name),
-        format!("  host       {}", plan.target),
+        format!("  host       {}{}", plan.target, way(plan)),
         format!("  devices    {}", plan.devices),
         format!("  sampling   {period}"),
         format!("  allows     {}", plan.allow),
@@ -69,6 +76,14 @@ pub(crate) fn agent(plan: &AgentPlan) -> String {
     lines.join("\n")
 }
 
+fn way(plan: &AgentPlan) -> &'static str {
+    match &plan.way {
+        Way::Plain if plan.target.is_loopback() => "",
+        Way::Plain => "  !! INSECURE: no encryption",
+        Way::Tls { .. } => " (TLS)",
+    }
+}
+
 /// For the agents that share the host's process, and what to try first.
 pub(crate) fn up(plan: &UpPlan) -> String {
     let names: Vec<&str> = plan.agents.iter().map(|agent| agent.node_name.as_str()).collect();
@@ -81,27 +96,46 @@ pub(crate) fn up(plan: &UpPlan) -> String {
     lines.join("\n")
 }
 
-fn next_steps(plan: &HostPlan, main: SocketAddr) -> Vec<String> {
+fn next_steps(plan: &HostPlan, main: SocketAddr, token: Option<&Secret>) -> Vec<String> {
     let devices = if plan.simulated { " --devices sim:8xh100" } else { "" };
-    if !plan.insecure || plan.listen.is_loopback() {
-        let sim = if plan.simulated { " --sim" } else { "" };
-        vec![
+    let sim = if plan.simulated { " --sim" } else { "" };
+    if plan.listen.is_loopback() {
+        return vec![
             "only this machine can connect; to open it to others, stop it and run".to_owned(),
-            format!("  gswarm host start{sim} --listen 0.0.0.0 --insecure"),
+            format!("  gswarm host start{sim} --listen 0.0.0.0"),
             format!("next: gswarm join {}{devices}", short(main)),
-        ]
-    } else {
-        vec![
+        ];
+    }
+    let place = place(main);
+    if plan.insecure {
+        return vec![
             format!(
                 "!! INSECURE: everyone who reaches {main} can read the recording and stop sessions"
             ),
             "!! no encryption, no logins: only for networks you trust".to_owned(),
-            format!(
-                "next, on each machine: gswarm join {}:{}{devices}",
-                crate::paths::hostname(),
-                main.port()
-            ),
-        ]
+            format!("next, on each machine: gswarm join {place} --insecure{devices}"),
+        ];
+    }
+    let mut lines = vec!["  others     need TLS and a token".to_owned()];
+    match token {
+        Some(token) => {
+            lines.push("next, on each machine (for one day):".to_owned());
+            lines.push(format!("  gswarm join {place} --token {}{devices}", token.expose()));
+        },
+        None => {
+            lines.push("next: `gswarm token create` prints the line for other machines".to_owned())
+        },
+    }
+    lines
+}
+
+/// Where other machines find the host.
+fn place(main: SocketAddr) -> String {
+    let name = if main.ip().is_unspecified() { paths::hostname() } else { main.ip().to_string() };
+    if main.port() == gswarm_api::DEFAULT_PORT {
+        name
+    } else {
+        gswarm_api::Target::new(&name, main.port()).to_string()
     }
 }
 

@@ -16,6 +16,7 @@ mod configuration;
 mod doctor;
 mod bench;
 mod gsprof;
+mod access;
 
 use std::future::Future;
 use std::path::Path;
@@ -23,17 +24,19 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{CommandFactory, Parser};
-use gswarm_api::{Client, Target};
+use gswarm_api::{Client, Credentials as Shown, Target};
+use gswarm_tls::{HostTrust, Secret, Token};
 
 use crate::args::bench::BenchCommand;
 use crate::args::gsprof::Gsprof;
 use crate::args::profiler::ProfilerCommand;
 use crate::args::{Cli, Command, Common, ConfigCommand, NodeCommand};
 use crate::config::{Environment, Settings};
-use crate::fault;
+use crate::fault::{self, Fault};
 use crate::output::{Output, Page, remark};
 use crate::paths::Home;
 use crate::process::background;
+use crate::secure::{self, Credentials};
 use crate::tool::Tool;
 
 pub(crate) use analyze::text as analysis_text;
@@ -116,7 +119,30 @@ impl Context {
     }
 
     fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::new(self.target()?))
+        let target = self.target()?;
+        let shown = self.credentials(&target)?;
+        Ok(Client::new(target, shown)?)
+    }
+
+    /// What this user can show to the host: `GSWARM_TOKEN`, what `login` kept, or the token of the
+    /// host that the same user runs on this machine.
+    fn credentials(&self, target: &Target) -> anyhow::Result<Shown> {
+        let given = self.environment.get("GSWARM_TOKEN").map(Secret::new);
+        let kept = match given {
+            Some(token) => Some(token),
+            None => Credentials::open(self.home.root())?.token(target),
+        };
+        if target.is_loopback() {
+            let local = || secure::read_local_token(self.home.root(), target.port());
+            return Ok(Shown { trust: None, bearer: kept.or_else(local) });
+        }
+        let Some(secret) = kept else { return Ok(Shown::default()) };
+        let token: Token = secret.expose().parse().map_err(|error| {
+            Fault::invalid(format!("the token for {target} cannot be used: {error}"))
+                .hint(format!("log in again with `gswarm login {target}`"))
+        })?;
+        let trust = Some(HostTrust::Fingerprint(token.authority()));
+        Ok(Shown { trust, bearer: Some(secret) })
     }
 
     /// How the user stops a session, in the tool's own words.
@@ -175,7 +201,13 @@ fn dispatch(context: &Context, command: Command) -> anyhow::Result<ExitCode> {
         Command::Client(command) => client::client(context, &command).map(done),
         Command::Join(args) => client::connect(context, &args).map(done),
         Command::Status => brief(status::status(context)).map(done),
-        Command::Nodes => brief(node::nodes(context)).map(done),
+        Command::Nodes(args) => match args.command {
+            None => brief(node::nodes(context)).map(done),
+            Some(command) => brief(access::nodes(context, &command)).map(done),
+        },
+        Command::Token(command) => brief(access::token(context, &command)).map(done),
+        Command::Login(args) => brief(access::login(context, &args)).map(done),
+        Command::Logout(args) => access::logout(context, &args).map(done),
         Command::Node(NodeCommand::Status { node }) => {
             brief(node::status(context, &node)).map(done)
         },

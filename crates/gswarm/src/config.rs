@@ -18,10 +18,10 @@ use crate::fault::Fault;
 use crate::units;
 use keys::{Key, nearest};
 
-pub(crate) use keys::KEYS;
+pub(crate) use keys::{KEYS, Kind};
 
 /// Variables that are no configuration keys.
-const OTHER_VARIABLES: [&str; 3] = ["GSWARM_HOST", "GSWARM_HOME", "GSWARM_CONFIG"];
+const OTHER_VARIABLES: [&str; 4] = ["GSWARM_HOST", "GSWARM_HOME", "GSWARM_CONFIG", "GSWARM_TOKEN"];
 const SYSTEM_FILE: &str = "/etc/gswarm/config.yaml";
 
 /// The environment as it was when the process started.
@@ -238,6 +238,13 @@ impl Settings {
     /// A value by its type; values were checked when they were read.
     pub(crate) fn get<T: FromStr>(&self, path: &str) -> Option<T> {
         self.text(path)?.parse().ok()
+    }
+
+    /// The values of a list.
+    pub(crate) fn list(&self, path: &str) -> Vec<String> {
+        let text = self.text(path).unwrap_or_default();
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        parts.map(str::to_owned).collect()
     }
 
     pub(crate) fn switch(&self, path: &str) -> bool {

@@ -158,6 +158,10 @@ fn hint_of(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
             "something else may listen at {target}, or the host has another version; \
              `gswarm doctor` shows who owns the local ports"
         )),
+        ClientError::Stranger { target, .. } => Some(format!(
+            "`gswarm token create --role viewer` on the host makes a token, `gswarm login {target}` \
+             takes it"
+        )),
         ClientError::Refused { reason, .. } => match reason.as_deref()? {
             "SESSION_NOT_FOUND" => Some("`gswarm profiler sessions` lists them".to_owned()),
             "NODE_NOT_FOUND" => Some("`gswarm nodes` lists them".to_owned()),
@@ -174,7 +178,7 @@ fn unreachable_hint(target: &Target) -> String {
     } else {
         format!(
             "a host listens on its own machine only until told otherwise: on {} run `gswarm host \
-             start --listen 0.0.0.0 --insecure`, and check name, network and firewall",
+             start --listen 0.0.0.0`, and check name, network and firewall",
             target.host()
         )
     }

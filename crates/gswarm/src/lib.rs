@@ -6,6 +6,7 @@ mod config;
 mod paths;
 mod plan;
 mod serve;
+mod secure;
 mod banner;
 mod process;
 mod ports;

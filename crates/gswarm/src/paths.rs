@@ -106,6 +106,11 @@ impl Home {
     }
 }
 
+/// Makes the directory, for its owner only; one that is there stays as it is.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 const fn state_folder(simulated: bool) -> &'static str {
     if simulated { "state-sim" } else { "state" }
 }

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use gswarm_api::Target;
 use gswarm_device::DeviceSpec;
+use gswarm_host::{AccessConfig, Network};
 use gswarm_store::journal::SegmentLimits;
+use gswarm_tls::Token;
 use gswarm_types::metric::Metric;
 use gswarm_types::{AllowSet, Micros, NodeName, Period};
 
@@ -28,6 +30,18 @@ pub(crate) struct HostPlan {
     pub(crate) simulated: bool,
     /// The user said that anyone who reaches the ports may use them.
     pub(crate) insecure: bool,
+    /// Old clients of these networks may connect without encryption.
+    pub(crate) legacy_from: Vec<Network>,
+    pub(crate) access: AccessConfig,
+    /// Where commands of this user look for the host's own token.
+    pub(crate) home: PathBuf,
+}
+
+impl HostPlan {
+    /// True when others are served, over TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        !self.listen.is_loopback() && !self.insecure
+    }
 }
 
 /// What can be changed later while the host runs.
@@ -60,6 +74,16 @@ pub(crate) struct AgentPlan {
     pub(crate) allow: AllowSet,
     pub(crate) resilient: bool,
     pub(crate) nvml_library: Option<PathBuf>,
+    pub(crate) way: Way,
+}
+
+/// How an agent reaches its host.
+#[derive(Debug, Clone)]
+pub(crate) enum Way {
+    /// On this machine, or where the user said that the network is trusted.
+    Plain,
+    /// With a certificate, which a token gets it where it has none.
+    Tls { token: Option<Token> },
 }
 
 /// A host with its agents in one process.

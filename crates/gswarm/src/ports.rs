@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gswarm_api::{Client, Target};
+use gswarm_api::{Client, Credentials, Target};
 
 use crate::fault::Fault;
 
@@ -58,7 +58,10 @@ pub(crate) async fn holder(listen: IpAddr, port: u16) -> Holder {
     if owner.is_none() && TcpListener::bind(SocketAddr::new(listen, port)).is_ok() {
         return Holder::Nobody;
     }
-    let client = Client::new(Target::new(reachable(listen).to_string(), port));
+    let target = Target::new(reachable(listen).to_string(), port);
+    let Ok(client) = Client::new(target, Credentials::default()) else {
+        return Holder::Other { owner };
+    };
     match tokio::time::timeout(ASK_TIMEOUT, client.health()).await {
         Ok(Ok(health)) => Holder::Gswarm { owner, version: health.version },
         _ => Holder::Other { owner },

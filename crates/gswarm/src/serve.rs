@@ -1,21 +1,26 @@
 //! Runs what a plan describes: a host, an agent, or both in one process.
 
+mod listen;
+
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use gswarm_api::body::{SessionsBody, StoreBody};
+use gswarm_api::body::{SessionsBody, StoreBody, TokenRequest};
 use gswarm_api::{ErrorCode, Target};
 use gswarm_device::OpenOptions;
 use gswarm_host::{
-    Caller, Host, HostConfig, HostParts, RetentionConfig, Settings, StartError, TcpAcceptor,
+    AccessConfig, Caller, Host, HostConfig, HostParts, RetentionConfig, Settings, StartError,
 };
 use gswarm_node::{
-    Agent, AgentConfig, AgentParts, AgentStatus, LinkState, SpoolLimits, TcpConnect,
+    Agent, AgentConfig, AgentParts, AgentStatus, Connect, Door, LinkState, SpoolLimits, TcpConnect,
+    TlsConnect,
 };
 use gswarm_store::journal::SegmentLimits;
 use gswarm_store::{DirLock, LockError, StdDisk};
+use gswarm_tls::Secret;
 use gswarm_types::NodeId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -27,8 +32,9 @@ use crate::clock::SystemClock;
 use crate::fault::Fault;
 use crate::output::remark;
 use crate::paths;
-use crate::plan::{AgentPlan, ExportFormat, HostPlan, UpPlan};
+use crate::plan::{AgentPlan, ExportFormat, HostPlan, UpPlan, Way};
 use crate::process::{RunFile, RunGuard};
+use crate::secure::{self, LocalToken};
 
 /// Free bytes that ingest leaves on a large disk.
 const DISK_RESERVE_BYTES: u64 = 1024 * 1024 * 1024;
@@ -38,7 +44,8 @@ const DISK_RESERVE_SHARE: u64 = 20;
 /// Runs a host until it is told to stop.
 pub(crate) async fn run_host(plan: HostPlan) -> anyhow::Result<()> {
     let running = RunningHost::start(&plan).await?;
-    remark(&banner::host(&plan, &running.addresses, &running.store().await?));
+    let token = running.first_token(&plan).await?;
+    remark(&banner::host(&plan, &running.addresses, &running.store().await?, token.as_ref()));
     tokio::select! {
         () = told_to_stop() => {},
         () = running.host.stop_requested() => {},
@@ -56,6 +63,10 @@ pub(crate) async fn run_agent(plan: AgentPlan) -> anyhow::Result<()> {
         () = told_to_stop() => None,
         reason = running.agent.finished() => Some(reason),
         () = narrate(&mut status, &plan) => None,
+        reason = refused_token(running.agent.status(), &plan) => {
+            running.agent.stop().await;
+            return Err(Fault::new(ErrorCode::Unauthenticated, reason).into());
+        },
     };
     running.agent.stop().await;
     match ended {
@@ -64,6 +75,28 @@ pub(crate) async fn run_agent(plan: AgentPlan) -> anyhow::Result<()> {
             .hint("without --no-resilient the agent keeps recording and comes back by itself")
             .into()),
     }
+}
+
+/// A token that the host does not want helps nobody: the user is still there and can be told. Once
+/// a connection stood, the agent stays whatever happens; then this never returns.
+async fn refused_token(mut status: watch::Receiver<AgentStatus>, plan: &AgentPlan) -> String {
+    let has_token = matches!(plan.way, Way::Tls { token: Some(_) });
+    let joined_before = gswarm_node::has_joined(&plan.state_dir);
+    if has_token && !joined_before {
+        // No guard of the status outlives a turn: its sender would wait for it.
+        loop {
+            let link = status.borrow_and_update().link.clone();
+            match link {
+                LinkState::Refused { reason } => return reason,
+                LinkState::Connected { .. } => break,
+                LinkState::Connecting { .. } | LinkState::Waiting { .. } => {},
+            }
+            if status.changed().await.is_err() {
+                break;
+            }
+        }
+    }
+    std::future::pending().await
 }
 
 /// Runs a host and its agents in this process until told to stop.
@@ -79,7 +112,8 @@ pub(crate) async fn run_up(plan: UpPlan) -> anyhow::Result<()> {
         }
         agents.push(RunningAgent::start(&agent).await?);
     }
-    remark(&banner::host(&plan.host, &host.addresses, &host.store().await?));
+    let token = host.first_token(&plan.host).await?;
+    remark(&banner::host(&plan.host, &host.addresses, &host.store().await?, token.as_ref()));
     remark(&banner::up(&plan));
     tokio::select! {
         () = told_to_stop() => {},
@@ -96,6 +130,7 @@ pub(crate) async fn run_up(plan: UpPlan) -> anyhow::Result<()> {
 struct RunningHost {
     host: Host,
     addresses: Vec<SocketAddr>,
+    _token: Option<LocalToken>,
     _run: RunGuard,
     _lock: DirLock,
 }
@@ -104,25 +139,35 @@ impl RunningHost {
     async fn start(plan: &HostPlan) -> anyhow::Result<Self> {
         // Before the lock, which makes the data directory: a port that was taken meanwhile leaves
         // nothing behind. Who connects already waits for `serve`.
-        let mut acceptors = Vec::with_capacity(plan.ports.len());
-        let mut addresses = Vec::with_capacity(plan.ports.len());
-        for port in &plan.ports {
-            let wanted = SocketAddr::new(plan.listen, *port);
-            let listener = TcpListener::bind(wanted)
-                .await
-                .with_context(|| format!("cannot listen on {wanted}"))?;
-            addresses.push(listener.local_addr()?);
-            acceptors.push(TcpAcceptor::new(listener));
-        }
+        let listeners = listen::bind(plan).await?;
+        let addresses: Vec<SocketAddr> =
+            listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
         let lock = DirLock::acquire(&plan.data_dir).map_err(locked)?;
-        let shown = addresses.iter().map(ToString::to_string).collect();
-        let host = Host::start(host_config(plan, shown)?, parts()).await.map_err(unstartable)?;
-        for acceptor in acceptors {
-            host.serve(acceptor);
-        }
+        let authority = secure::open_authority(&plan.data_dir)?;
+        let mut config = host_config(plan, addresses.iter().map(ToString::to_string).collect())?;
+        let token = LocalToken::generate();
+        config.access.local_token = Some(token.clone());
+        let parts = HostParts { authority: Some(Arc::clone(&authority)), ..parts() };
+        let host = Host::start(config, parts).await.map_err(unstartable)?;
+        listen::serve(&host, plan, listeners, authority)?;
+        let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
+        let token = LocalToken::announce(&plan.home, &ports, &token).inspect_err(|error| {
+            tracing::warn!(%error, "the token of this machine cannot be written");
+        });
         let run = RunFile::of_host(addresses.iter().map(ToString::to_string).collect())?;
         let run = run.announce(&plan.data_dir)?;
-        Ok(Self { host, addresses, _run: run, _lock: lock })
+        Ok(Self { host, addresses, _token: token.ok(), _run: run, _lock: lock })
+    }
+
+    /// A token for the first nodes, made where somebody sees it: it must not stand in a log.
+    async fn first_token(&self, plan: &HostPlan) -> anyhow::Result<Option<Secret>> {
+        if !plan.is_encrypted() || !std::io::stderr().is_terminal() {
+            return Ok(None);
+        }
+        let request =
+            TokenRequest { note: Some("host start".to_owned()), ..TokenRequest::default() };
+        let token = self.host.handle().create_token(&Caller::local(), request).await?;
+        Ok(Some(Secret::new(token.secret)))
     }
 
     async fn store(&self) -> anyhow::Result<StoreBody> {
@@ -141,11 +186,12 @@ fn parts() -> HostParts {
         disk: Arc::new(StdDisk),
         seed: rand::random(),
         give_back: gswarm_driver::memory::give_back,
+        authority: None,
     }
 }
 
 fn host_config(plan: &HostPlan, addresses: Vec<String>) -> anyhow::Result<HostConfig> {
-    std::fs::create_dir_all(&plan.data_dir)?;
+    paths::make_private(&plan.data_dir)?;
     let disk = rustix::fs::statvfs(&plan.data_dir)?;
     let disk_bytes = disk.f_blocks.saturating_mul(disk.f_frsize);
     let budget = plan
@@ -165,7 +211,7 @@ fn host_config(plan: &HostPlan, addresses: Vec<String>) -> anyhow::Result<HostCo
         },
         retention: RetentionConfig { keep: plan.retention.keep, budget_bytes: budget },
         segments: plan.segments,
-        insecure: plan.insecure && !plan.listen.is_loopback(),
+        access: plan.access.clone(),
         disk_reserve_bytes: DISK_RESERVE_BYTES.min(disk_bytes / DISK_RESERVE_SHARE),
         addresses,
     })
@@ -212,7 +258,7 @@ impl RunningAgent {
         let parts = AgentParts {
             clock: Arc::new(SystemClock),
             disk: Arc::new(StdDisk),
-            connect: Arc::new(TcpConnect::new(plan.target.host(), plan.target.port())),
+            connect: connector(plan),
             devices,
             seed: rand::random(),
             new_node_id: NodeId::new(uuid::Uuid::now_v7()),
@@ -221,6 +267,17 @@ impl RunningAgent {
         let run = RunFile::of_agent(plan.node_name.to_string(), plan.target.to_string())?;
         let run = run.announce(&plan.state_dir)?;
         Ok(Self { agent, _run: run, _lock: lock })
+    }
+}
+
+fn connector(plan: &AgentPlan) -> Arc<dyn Connect> {
+    let (host, port) = (plan.target.host().to_owned(), plan.target.port());
+    match &plan.way {
+        Way::Plain => Arc::new(TcpConnect::new(host, port)),
+        Way::Tls { token } => {
+            let door = Door { host, port, state_dir: plan.state_dir.clone(), token: token.clone() };
+            Arc::new(TlsConnect::new(door, Arc::new(SystemClock)))
+        },
     }
 }
 
@@ -268,7 +325,7 @@ fn link_line(status: &AgentStatus, plan: &AgentPlan) -> Option<String> {
             let why = status.last_error.as_deref().unwrap_or("no answer");
             Some(format!(
                 "no host at {target} ({why}); records wait on disk, trying again\n  \
-                 on the host: gswarm host start   (for other machines: --listen 0.0.0.0 --insecure)"
+                 on the host: gswarm host start   (for other machines: --listen 0.0.0.0)"
             ))
         },
         LinkState::Waiting { reason } => Some(format!("{target} asks to wait: {reason}")),
@@ -335,7 +392,7 @@ async fn open_offline(data_dir: &Path) -> anyhow::Result<(Host, DirLock)> {
         settings: Settings::default(),
         retention: RetentionConfig { budget_bytes: u64::MAX, ..RetentionConfig::default() },
         segments: SegmentLimits::default(),
-        insecure: false,
+        access: AccessConfig::default(),
         disk_reserve_bytes: 0,
         addresses: Vec::new(),
     };

@@ -50,6 +50,15 @@ pub(crate) fn parse_period(text: &str) -> Result<Period, PeriodTextError> {
     Period::from_millis(millis).map_err(PeriodTextError::Range)
 }
 
+/// A limit that somebody chose: `64 KiB`, `1 MiB`.
+pub(crate) fn binary(number: u64) -> String {
+    if number >= 1 << 20 {
+        format!("{} MiB", number >> 20)
+    } else {
+        format!("{} KiB", number >> 10)
+    }
+}
+
 /// `1.4 GB`: thousands, as disks and drivers count.
 pub(crate) fn bytes(number: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]

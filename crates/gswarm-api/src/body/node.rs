@@ -7,6 +7,9 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodesBody {
     pub nodes: Vec<NodeBody>,
+    /// Nodes that ask to be let in.
+    #[serde(default)]
+    pub waiting: Vec<super::WaitingBody>,
 }
 
 /// Whether a node delivers.
@@ -21,6 +24,8 @@ pub enum NodeHealth {
     Stopped,
     /// Known from before this host started, not seen since.
     Unseen,
+    /// Taken out of the cluster: what it recorded stays.
+    Removed,
 }
 
 /// `GET /api/v1/nodes/{name}`
@@ -35,6 +40,9 @@ pub struct NodeBody {
     /// The old tool's protocol: numbered on receipt, exactly-once does not apply.
     pub legacy: bool,
     pub simulated: bool,
+    /// It has a certificate of this host, and nobody without it can speak for it.
+    #[serde(default)]
+    pub member: bool,
     /// What the node permits its host to do.
     pub allow: Vec<String>,
     /// Seconds since the last data; `null` when none came since the host started.

@@ -12,6 +12,8 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use serde::de::DeserializeOwned;
 
+use crate::access::Limits;
+
 /// A failure on its way out.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub(crate) Failure);
@@ -91,6 +93,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let depth = request.extensions().get::<Limits>().copied().unwrap_or_default().json_depth;
         let bytes = axum::body::Bytes::from_request(request, state)
             .await
             .map_err(|rejection| Refusal(Failure::invalid(rejection.body_text())))?;
@@ -102,10 +105,34 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
                 "the body is not right: it must be a JSON object",
             )));
         }
+        if depth_of(text) > depth {
+            let message = format!("the body is not right: it nests deeper than {depth} levels");
+            return Err(Refusal(Failure::invalid(message)));
+        }
         serde_json::from_slice(text)
             .map(Self)
             .map_err(|error| Refusal(Failure::invalid(format!("the body is not right: {error}"))))
     }
+}
+
+/// How deep arrays and objects lie in each other; brackets in strings do not count.
+fn depth_of(text: &[u8]) -> usize {
+    let (mut depth, mut most) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                most = most.max(depth);
+            },
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {},
+        }
+    }
+    most
 }
 
 /// Query parameters; what is wrong with them is said in the envelope.
@@ -135,5 +162,23 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
             .await
             .map(|path| Self(path.0))
             .map_err(|rejection| Refusal(Failure::invalid(rejection.body_text())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_what_is_nested_and_not_what_is_quoted() {
+        for (text, depth) in [
+            ("{}", 1),
+            (r#"{"a":[1,[2]],"b":{}}"#, 3),
+            (r#"{"a":"[[[[\\\"[["}"#, 1),
+            (r#"{"a":"\\","b":[]}"#, 2),
+            ("]]]]{", 1),
+        ] {
+            assert_eq!(depth_of(text.as_bytes()), depth, "{text}");
+        }
     }
 }

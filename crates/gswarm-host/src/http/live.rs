@@ -7,6 +7,7 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::response::Response;
 use gswarm_api::body::{ClientMessage, LiveNode, LiveValues, NodeHealth, ServerMessage, Subscribe};
 use gswarm_api::{ErrorBody, timestamp};
+use gswarm_types::Micros;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::door::By;
@@ -15,6 +16,8 @@ use crate::handle::Handle;
 use crate::live::{Happening, NodeValues};
 use crate::recorder::{Snapshot, event_body};
 
+/// The last values of a node without a connection are shown for this long.
+const GONE_SHOWN_FOR: Micros = Micros::from_secs(600);
 /// The largest message of a reader.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// A reader that does not take a message for this long is let go.
@@ -160,7 +163,11 @@ fn nodes_of(snapshot: &Snapshot, filter: &Filter, known: &mut KnownTables) -> Ve
     let wanted = snapshot.nodes.iter().filter(|node| filter.wants(&node.name));
     wanted
         .map(|node| {
-            let latest = node.latest.as_deref();
+            // Old values of nodes that are gone would be most of the message, in time.
+            let is_fresh = |values: &&NodeValues| {
+                node.connected || snapshot.now - values.time < GONE_SHOWN_FOR
+            };
+            let latest = node.latest.as_deref().filter(is_fresh);
             let table = latest.map(|values| values.table.clone()).unwrap_or_default();
             known.insert(node.name.clone(), table.digest());
             LiveNode {
@@ -188,6 +195,7 @@ fn health_word(health: NodeHealth) -> &'static str {
         NodeHealth::Unhealthy => "unhealthy",
         NodeHealth::Stopped => "stopped",
         NodeHealth::Unseen => "unseen",
+        NodeHealth::Removed => "removed",
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{compat, event, live, metrics, node, session, status};
+use super::{access, compat, event, live, metrics, node, session, status};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -15,6 +15,13 @@ use super::{compat, event, live, metrics, node, session, status};
         status::change_settings,
         status::retention,
         status::stop_host,
+        access::whoami,
+        access::login,
+        access::tokens,
+        access::create_token,
+        access::revoke_token,
+        access::approve,
+        access::remove,
         node::list,
         node::one,
         session::list,

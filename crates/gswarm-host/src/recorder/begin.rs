@@ -27,6 +27,7 @@ use super::{
     Batch, CALL_QUEUE_MAX, Counters, EVENTS_MAX, INGEST_QUEUE_MAX, Recorder, expiry_file, node_file,
 };
 use crate::HostParts;
+use crate::access::Access;
 use crate::clock::HostTime;
 use crate::config::HostConfig;
 use crate::export_job;
@@ -76,7 +77,16 @@ pub(crate) async fn start(
     let found = tokio::task::spawn_blocking(move || find(&disk, &for_reading, new_storage))
         .await
         .map_err(|_| StartError::Panicked)??;
+    let parts_clock = parts.clock.clone();
     let time = HostTime::new(parts.clock, found.recovered.last_receipt);
+    let access = Access::open(
+        config.access.clone(),
+        parts.authority,
+        parts_clock,
+        parts.disk.clone(),
+        &config.data_dir,
+    )
+    .map_err(|source| StartError::Read { path: config.data_dir.clone(), source })?;
     let live = Live::new();
     let (ingest_sender, ingest) = mpsc::channel(INGEST_QUEUE_MAX);
     let (call_sender, calls) = mpsc::channel(CALL_QUEUE_MAX);
@@ -99,7 +109,7 @@ pub(crate) async fn start(
         tasks: tasks.clone(),
         version: recorder.config.version.clone(),
         simulated: recorder.config.simulated,
-        insecure: recorder.config.insecure,
+        access,
     });
     recorder.look_for_missing(missing);
     recorder.resume_exports();

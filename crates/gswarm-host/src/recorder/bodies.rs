@@ -31,6 +31,14 @@ impl Recorder {
             Call::Health(reply) => drop(reply.send(self.health_body())),
             Call::Nodes(reply) => drop(reply.send(self.nodes_body())),
             Call::Node(name, reply) => drop(reply.send(self.node_by_name(&name))),
+            Call::Disconnect(node, reply) => {
+                self.disconnect(node);
+                let _gone = reply.send(());
+            },
+            Call::Event { node, kind, severity, message, reply } => {
+                self.event(node, kind, severity, message);
+                let _gone = reply.send(());
+            },
             Call::Snapshot(reply) => drop(reply.send(self.snapshot())),
             Call::Events { since, reply } => drop(reply.send(self.events_body(since.as_deref()))),
             Call::Sessions(reply) => drop(reply.send(self.sessions_body())),
@@ -78,7 +86,7 @@ impl Recorder {
             version: self.config.version.clone(),
             storage_id: self.storage.to_string(),
             simulated: self.config.simulated,
-            insecure: self.config.insecure,
+            insecure: self.config.access.insecure,
             started_at: timestamp::rfc3339(self.started),
             now: timestamp::rfc3339(self.time.now()),
             addresses: self.config.addresses.clone(),
@@ -188,7 +196,7 @@ impl Recorder {
     fn nodes_body(&self) -> NodesBody {
         let mut nodes: Vec<NodeBody> = self.nodes.values().map(|n| self.node_body(n)).collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        NodesBody { nodes }
+        NodesBody { nodes, waiting: Vec::new() }
     }
 
     fn node_by_name(&self, name: &str) -> Result<NodeBody, Failure> {
@@ -213,6 +221,7 @@ impl Recorder {
             agent_version: node.version.clone(),
             legacy: node.legacy,
             simulated: node.simulated,
+            member: false,
             allow: node.allow.iter().map(|allow| allow.as_str().to_owned()).collect(),
             silent_seconds: silence.map(Micros::as_secs_f64),
             last_seen: node.last_seen.map(timestamp::rfc3339),

@@ -139,6 +139,18 @@ impl Recorder {
         answer(*join, Ok(joined));
     }
 
+    /// The node was removed: its stream ends at once.
+    pub(super) fn disconnect(&mut self, id: NodeId) {
+        let stream = self.nodes.get_mut(&id).and_then(|node| node.stream.take());
+        if let Some(stream) = stream {
+            let message = "this node was removed from the cluster: join again with a new token";
+            let failure = Failure::new(ErrorCode::PermissionDenied, message);
+            let _gone = stream.outbox.try_send(ToAgent::Close(failure));
+            let message = "removed".to_owned();
+            self.event(Some(id), EventKind::NodeDisconnected, Severity::Warning, message);
+        }
+    }
+
     fn held(&self, node: NodeId, incarnation: Incarnation) -> Held {
         let source = self.intake.source(node, incarnation);
         let last = source.and_then(gswarm_core::Source::last_stored);
@@ -175,6 +187,7 @@ impl Recorder {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if node.stream.as_ref().is_some_and(|connected| connected.id == stream) {
             node.stream = None;
+            node.forget_tables();
             let stopped = self.health.is_stopped(id);
             let (kind, message) = if stopped {
                 (EventKind::AgentStopped, "the agent stopped".to_owned())

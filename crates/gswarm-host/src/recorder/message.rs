@@ -13,8 +13,8 @@ use gswarm_store::catalog::SegmentMeta;
 use gswarm_store::export::ExportInput;
 use gswarm_store::log::Damage;
 use gswarm_types::{
-    AllowSet, Incarnation, Micros, NodeId, NodeName, Period, Record, SessionId, StorageId, Table,
-    TableDigest,
+    AllowSet, EventKind, Incarnation, Micros, NodeId, NodeName, Period, Record, SessionId,
+    Severity, StorageId, Table, TableDigest,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -151,6 +151,15 @@ pub(crate) enum Call {
     Health(Reply<HealthBody>),
     Nodes(Reply<NodesBody>),
     Node(String, Reply<Result<NodeBody, Failure>>),
+    /// Ends the stream of a node that was removed.
+    Disconnect(NodeId, Reply<()>),
+    Event {
+        node: Option<NodeId>,
+        kind: EventKind,
+        severity: Severity,
+        message: String,
+        reply: Reply<()>,
+    },
     Snapshot(Reply<Snapshot>),
     Events {
         since: Option<String>,

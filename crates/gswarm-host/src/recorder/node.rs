@@ -98,6 +98,19 @@ impl Node {
         }
     }
 
+    /// Every stream brings the tables that it uses.
+    pub(super) fn forget_tables(&mut self) {
+        self.tables = HashMap::new();
+        self.table_order = Vec::new();
+    }
+
+    /// Of a node that is gone only what tells it from others is needed.
+    pub(super) fn forget_values(&mut self) {
+        self.latest = None;
+        self.processes = Vec::new();
+        self.topology = Vec::new();
+    }
+
     pub(super) fn table(&self, key: &(Incarnation, TableDigest)) -> Option<&Arc<Table>> {
         self.tables.get(key)
     }

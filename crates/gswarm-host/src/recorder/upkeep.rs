@@ -8,7 +8,7 @@ use gswarm_store::catalog::{Catalog, SegmentMeta, SegmentState};
 use gswarm_store::entry::Entry;
 use gswarm_store::log::Damage;
 use gswarm_store::{log, sealed, session_file};
-use gswarm_types::{EventKind, Micros, Severity, StorageId};
+use gswarm_types::{EventKind, Micros, NodeId, Severity, StorageId};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -21,6 +21,8 @@ const RETENTION_TICKS: u64 = 60;
 const SEAL_TICKS: u64 = 5;
 /// The second of a minute at which one sealed segment is read to see that it is whole.
 const SCRUB_TICK: u64 = 32;
+/// Nodes without a connection whose last values are kept.
+const GONE_SHOWN_MAX: usize = 256;
 /// An open session is mentioned after this long, once a day.
 const LONG_SESSION: Micros = Micros::from_secs(86_400);
 
@@ -61,6 +63,7 @@ impl Recorder {
         }
         if minute {
             self.mention_long_sessions(now);
+            self.forget_gone_nodes();
         }
         if self.ticks % RETENTION_TICKS == SCRUB_TICK {
             self.scrub();
@@ -250,6 +253,24 @@ impl Recorder {
             };
             tracing::error!(%message, "unreadable session");
             self.event(None, EventKind::StoreDamaged, Severity::Error, message);
+        }
+    }
+
+    /// The last values of nodes that are gone are shown for the newest of them; names and numbers
+    /// of the others stay, which is little.
+    fn forget_gone_nodes(&mut self) {
+        let mut gone: Vec<(Option<Micros>, NodeId)> = self
+            .nodes
+            .values()
+            .filter(|node| node.stream.is_none() && node.latest.is_some())
+            .map(|node| (node.last_seen, node.id))
+            .collect();
+        gone.sort_unstable();
+        let excess = gone.len().saturating_sub(GONE_SHOWN_MAX);
+        for (_, id) in gone.into_iter().take(excess) {
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.forget_values();
+            }
         }
     }
 

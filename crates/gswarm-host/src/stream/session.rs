@@ -19,6 +19,7 @@ use tonic::{Status, Streaming};
 
 use super::introduction::{Introduction, SEQ_MAX, clip, listed};
 use super::to_status;
+use crate::caller::Caller;
 use crate::handle::Handle;
 use crate::recorder::{Ingest, Join, Joined, RecordBatch, StreamClock, StreamId, ToAgent};
 
@@ -68,11 +69,13 @@ struct Session {
 /// Returns when the stream is over; an error is told to the agent.
 pub(super) async fn drive(
     handle: Handle,
+    caller: Caller,
     mut inbound: Streaming<v1::AgentMessage>,
     out: Out,
 ) -> Result<(), Status> {
     let hello = first(&mut inbound).await?;
     let introduction = Introduction::check(hello)?;
+    check_sender(&handle, &caller, introduction.node)?;
     let clock = measure(&handle, &mut inbound, &out).await?;
     let (outbox, mut orders) = mpsc::channel(OUTBOX_MAX);
     let id = handle.new_stream();
@@ -112,6 +115,21 @@ pub(super) async fn drive(
         }
     }
     ended
+}
+
+/// A node writes its own records and no others.
+fn check_sender(handle: &Handle, caller: &Caller, node: NodeId) -> Result<(), Status> {
+    let book = handle.access().book();
+    let member = book.member(node).filter(|member| !member.removed);
+    if caller.may_deliver(node, member.is_some()) {
+        return Ok(());
+    }
+    let name = member.map_or_else(|| node.to_string(), |member| member.name.to_string());
+    tracing::warn!(target: "access", caller = caller.principal, %node, "records refused");
+    Err(Status::permission_denied(format!(
+        "`{}` may not deliver records of `{name}`: a node that has joined needs its certificate",
+        caller.principal
+    )))
 }
 
 async fn first(inbound: &mut Streaming<v1::AgentMessage>) -> Result<v1::Hello, Status> {

@@ -11,8 +11,8 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
 
 use super::{Ended, Link, chain, ended_by};
 use crate::spool::{Agreement, HeldRange, SpoolView};
@@ -70,6 +70,8 @@ impl Link {
     }
 
     async fn open(&mut self) -> Result<(Ends, Greeting, v1::Welcome), Ended> {
+        let who = self.who();
+        self.connect.prepare(&who).await?;
         let channel = self.dial().await?;
         let mut client = RecorderClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -86,7 +88,7 @@ impl Link {
         let (tx, queue) = mpsc::channel(QUEUE_MAX);
         send(&tx, FromAgent::Hello(self.hello(&view))).await?;
         let answer = client.stream(ReceiverStream::new(queue)).await;
-        let mut rx = answer.map_err(|status| ended_by(&status))?.into_inner();
+        let mut rx = answer.map_err(|status| self.refused(&status))?.into_inner();
         let mut greeting = Greeting::default();
         loop {
             let message = rx.message().await.map_err(|status| ended_by(&status))?;
@@ -115,7 +117,23 @@ impl Link {
             let connecting = connect.connect();
             async move { connecting.await.map(TokioIo::new) }
         });
-        endpoint.connect_with_connector(connector).await.map_err(|error| Ended::Lost(chain(&error)))
+        let dialled = endpoint.connect_with_connector(connector).await;
+        dialled.map_err(|error| self.explained(Ended::Lost(chain(&error))))
+    }
+
+    fn refused(&self, status: &Status) -> Ended {
+        if status.code() == Code::Unauthenticated && self.connect.rejected() {
+            return Ended::Renewed;
+        }
+        self.explained(ended_by(status))
+    }
+
+    /// The connection may know better what an error means.
+    fn explained(&self, ended: Ended) -> Ended {
+        match &ended {
+            Ended::Lost(reason) => self.connect.explain(reason).map_or(ended, Ended::from),
+            _ => ended,
+        }
     }
 
     fn hello(&self, view: &SpoolView) -> v1::Hello {

@@ -240,7 +240,7 @@ async fn a_repeated_stop_stops_no_later_session() {
 async fn stopping_without_a_name_stops_only_ones_own() {
     let cluster = cluster(28, 1, named("of-the-machine")).await;
     let handle = cluster.handle().unwrap();
-    let caller = |name: &str| Caller { principal: name.to_owned(), role: local().role };
+    let caller = |name: &str| Caller { principal: name.to_owned(), ..local() };
     for (owner, name) in [("ann", "ann-1"), ("ann", "ann-2"), ("bob", "bob-1")] {
         handle.start_session(&caller(owner), named(name)).await.unwrap();
     }

@@ -59,6 +59,9 @@ pub(crate) struct IngestArgs {
     /// What happens meanwhile
     #[arg(long, value_enum, default_value_t = Scenario::Steady)]
     pub(crate) scenario: Scenario,
+    /// Every agent joins with a token and speaks TLS
+    #[arg(long)]
+    pub(crate) tls: bool,
     /// Where spools and the host's data go, on the disk to be measured; removed afterwards
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

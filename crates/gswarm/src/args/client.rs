@@ -21,6 +21,7 @@ pub(crate) enum ClientCommand {
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "\
 Examples:
+  gswarm join gpu-head --token gsw_...                the first time; `gswarm token create` makes it
   gswarm join gpu-head                                the host at gpu-head, port 8090
   gswarm client connect gpu-head:8091 -n rack7-02     another port, another name
   gswarm join localhost --devices sim:8xh100,seed=7   simulated GPUs, for a host with --sim")]
@@ -54,6 +55,12 @@ pub(crate) struct ConnectArgs {
     /// of a session decides what files show
     #[arg(long)]
     pub(crate) enable_nvlink: bool,
+    /// A token of the host, for the first time [env: GSWARM_AGENT__TOKEN, file: /etc/gswarm/join]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// Connect without encryption, to a host that was started with --insecure
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// What the host may do here besides observing: probe, models, data, run
     #[arg(long, value_name = "A,B")]
     pub(crate) allow: Option<String>,

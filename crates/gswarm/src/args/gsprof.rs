@@ -64,7 +64,7 @@ pub(crate) struct Head {
 #[command(after_help = "\
 Examples:
   gsprof start --port 8090 --http-port 8091 --enable-bandwidth --freq 1000
-  gsprof start --host 0.0.0.0 --insecure          reachable by everyone on the network")]
+  gsprof start --host 0.0.0.0                     for other machines too, with TLS and tokens")]
 pub(crate) struct GsprofStart {
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long, visible_alias = "listen", value_name = "ADDR")]
@@ -80,6 +80,9 @@ pub(crate) struct GsprofStart {
     /// Listen beyond this machine without encryption and without logins
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// Networks whose old clients may connect without encryption, such as 10.0.0.0/8
+    #[arg(long, value_name = "NET,NET")]
+    pub(crate) legacy_from: Option<String>,
     /// Accept simulated devices, and only those; the data gets a directory of its own
     #[arg(long)]
     pub(crate) sim: bool,
@@ -125,6 +128,7 @@ impl GsprofStart {
                 single_port: false,
                 listen: self.host,
                 insecure: self.insecure,
+                legacy_from: self.legacy_from,
             },
             recorder: self.recorder,
             sim: self.sim,

@@ -14,7 +14,7 @@ pub(crate) enum HostCommand {
     #[command(after_help = "\
 Examples:
   gswarm host start                                this machine only
-  gswarm host start --listen 0.0.0.0 --insecure    reachable by everyone on the network
+  gswarm host start --listen 0.0.0.0               for other machines too, with TLS and tokens
   gswarm host start --sim --background             for simulated devices, in the background")]
     Start(HostStart),
     /// Stop the host that runs on this machine
@@ -68,6 +68,9 @@ pub(crate) struct ListenArgs {
     /// Listen beyond this machine without encryption and without logins
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// Networks whose old clients may connect without encryption, such as 10.0.0.0/8
+    #[arg(long, value_name = "NET,NET")]
+    pub(crate) legacy_from: Option<String>,
 }
 
 /// What a host records and where it puts it.

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gswarm_api::body::{StartRequest, StopRequest};
+use gswarm_api::body::{StartRequest, StopRequest, TokenRequest};
 use gswarm_api::{Client, ErrorCode, Target};
 use gswarm_types::{Clock, Micros};
 use tokio::task::JoinSet;
@@ -54,7 +54,11 @@ pub(super) fn ingest(context: &Context, args: &IngestArgs) -> anyhow::Result<Exi
 async fn run(context: &Context, args: &IngestArgs) -> anyhow::Result<ExitCode> {
     let workshop = Workshop::make(args.dir.as_deref())?;
     let mut rig = match &context.host {
-        Some(_) => Rig::remote(context.target()?, args.scenario)?,
+        Some(_) => {
+            let target = context.target()?;
+            let shown = context.credentials(&target)?;
+            Rig::remote(target, shown, args.scenario)?
+        },
         None => Rig::start(workshop.path()).await?,
     };
     let interrupted = tokio::signal::ctrl_c();
@@ -69,9 +73,12 @@ async fn run(context: &Context, args: &IngestArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(args: &IngestArgs, rig: &mut Rig, dir: &Path) -> anyhow::Result<Report> {
-    let client = Client::new(rig.target().clone());
+    let client = rig.client()?;
     open_session(&client, args).await?;
-    let plan = FleetPlan::new(args, rig.target(), &dir.join("agents"));
+    let mut plan = FleetPlan::new(args, rig.target(), &dir.join("agents"));
+    if args.tls {
+        plan.token = Some(client.create_token(&TokenRequest::default()).await?.secret.parse()?);
+    }
     let mut fleet = Fleet::start(&plan).await?;
     remark(&format!("{} agents start", args.nodes));
     tokio::time::timeout(CONNECT_TIMEOUT, fleet.connected())
@@ -90,7 +97,7 @@ async fn measure(args: &IngestArgs, rig: &mut Rig, dir: &Path) -> anyhow::Result
     readers.abort_all();
     report.visible = Latency::of(&visible.take());
     report.ack = Latency::of(&fleet.latencies().await);
-    let client = Client::new(rig.target().clone());
+    let client = rig.client()?;
     client.stop_session(SESSION, &StopRequest::default()).await?;
     remark("comparing the export with what the agents made");
     let audit = Audit::of(&client, SESSION, &entries).await?;

@@ -13,7 +13,7 @@ use crate::logs::{LogPlan, Role};
 use crate::output::{Page, Table, Tone, remark};
 use crate::plan::agent::PlannedAgent;
 use crate::process::{self, RunFile};
-use crate::{serve, units};
+use crate::{paths, serve, units};
 
 /// The agents of this machine, as `--json` shows them.
 #[derive(Debug, Serialize)]
@@ -38,6 +38,9 @@ pub(super) fn client(context: &Context, command: &ClientCommand) -> anyhow::Resu
 }
 
 pub(super) fn connect(context: &Context, args: &ConnectArgs) -> anyhow::Result<()> {
+    if args.token.is_some() {
+        return Err(without_token(args).into());
+    }
     let address = args.address.as_deref().or(context.host.as_deref());
     let target = context.settings.target(address)?;
     let PlannedAgent { plan, note } =
@@ -46,7 +49,7 @@ pub(super) fn connect(context: &Context, args: &ConnectArgs) -> anyhow::Result<(
         remark(&note);
     }
     refuse_second(&plan.state_dir)?;
-    fs::create_dir_all(&plan.state_dir)
+    paths::make_private(&plan.state_dir)
         .with_context(|| format!("cannot make the directory `{}`", plan.state_dir.display()))?;
     let role = Role::Agent(plan.node_name.as_str());
     let Context { settings, environment, home, detached, .. } = context;
@@ -56,6 +59,31 @@ pub(super) fn connect(context: &Context, args: &ConnectArgs) -> anyhow::Result<(
     }
     let _log = host::open_log(context, &log)?;
     brief(serve::run_agent(plan))
+}
+
+/// Everybody on a machine can read the command lines of its processes, and an agent runs for months:
+/// it goes on as the same process, with the token in its environment. Returns only if that fails.
+fn without_token(args: &ConnectArgs) -> std::io::Error {
+    use std::os::unix::process::CommandExt as _;
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    let mut rest = Vec::new();
+    let mut own = std::env::args_os();
+    let name = own.next().unwrap_or_else(|| program.clone().into_os_string());
+    while let Some(argument) = own.next() {
+        if argument == "--token" {
+            own.next();
+        } else if !argument.to_string_lossy().starts_with("--token=") {
+            rest.push(argument);
+        }
+    }
+    std::process::Command::new(program)
+        .arg0(name)
+        .args(rest)
+        .env("GSWARM_AGENT__TOKEN", args.token.as_deref().unwrap_or_default())
+        .exec()
 }
 
 fn refuse_second(state_dir: &std::path::Path) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use gswarm_api::ErrorCode;
 use serde::Serialize;
 
 use super::Context;
-use crate::config::KEYS;
+use crate::config::{KEYS, Kind};
 use crate::fault::Fault;
 use crate::output::{Page, Table, Tone, remark};
 
@@ -64,7 +64,10 @@ pub(super) fn show(context: &Context) -> anyhow::Result<()> {
             ShownValue {
                 key: key.path,
                 variable: key.variable(),
-                value: setting.map(|setting| setting.text.clone()),
+                value: setting.map(|setting| match key.kind {
+                    Kind::Secret => "(set, not shown)".to_owned(),
+                    _ => setting.text.clone(),
+                }),
                 from: setting.map(|setting| setting.origin.to_string()),
             }
         })

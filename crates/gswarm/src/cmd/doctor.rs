@@ -3,6 +3,7 @@
 mod driver;
 mod machine;
 mod place;
+mod rights;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,6 +64,7 @@ pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> anyhow::Resu
     findings.extend(machine::ports(&context.settings).await);
     findings.extend(machine::clock());
     findings.extend(machine::open_files());
+    findings.extend(rights::findings());
     for (area, path) in places(context, args)? {
         findings.extend(place::findings(area, &path));
     }

@@ -10,7 +10,7 @@ use crate::output::{Page, remark};
 use crate::plan::HostPlan;
 use crate::plan::host::{HostWish, data_dir};
 use crate::process::{self, RunFile, background};
-use crate::{ports, serve};
+use crate::{paths, ports, serve};
 
 pub(super) fn host(context: &Context, command: &HostCommand) -> anyhow::Result<()> {
     match command {
@@ -67,8 +67,12 @@ pub(super) fn ready_to_start(plan: &HostPlan) -> anyhow::Result<()> {
     }
     brief(ports::require_free(plan.listen, &plan.ports))?;
     for directory in [&plan.output_dir, &plan.data_dir] {
-        std::fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make the directory `{}`", directory.display()))?;
+        let made = if directory == &plan.data_dir {
+            paths::make_private(directory)
+        } else {
+            std::fs::create_dir_all(directory)
+        };
+        made.with_context(|| format!("cannot make the directory `{}`", directory.display()))?;
         rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)
             .map_err(std::io::Error::from)
             .with_context(|| format!("cannot write to `{}`", directory.display()))?;

@@ -17,7 +17,7 @@ pub(super) async fn status(context: &Context, node: &str) -> anyhow::Result<()> 
 }
 
 fn nodes_page(body: &NodesBody) -> Page {
-    if body.nodes.is_empty() {
+    if body.nodes.is_empty() && body.waiting.is_empty() {
         return Page::default()
             .line("no node yet")
             .line("run `gswarm join HOST` on each machine with GPUs");
@@ -48,7 +48,31 @@ fn nodes_page(body: &NodesBody) -> Page {
             node.allow.join(","),
         ]);
     }
-    Page::default().table(table)
+    if body.waiting.is_empty() {
+        return Page::default().table(table);
+    }
+    let page =
+        if body.nodes.is_empty() { Page::default() } else { Page::default().table(table).blank() };
+    waiting(body, page)
+}
+
+/// Who asks to be let in.
+fn waiting(body: &NodesBody, page: Page) -> Page {
+    let mut table = Table::new(["WAITING", "KEY", "FROM", "SINCE", "TO LET IT IN"]);
+    for node in &body.waiting {
+        table.row([
+            node.name.clone(),
+            node.key.clone(),
+            node.address.clone(),
+            units::time(&node.since),
+            if node.approved {
+                "approved".to_owned()
+            } else {
+                format!("gswarm nodes approve {}", node.name)
+            },
+        ]);
+    }
+    page.table(table)
 }
 
 fn node_page(node: &NodeBody) -> Page {
@@ -127,6 +151,7 @@ fn health_cell(node: &NodeBody) -> String {
         NodeHealth::Unhealthy => Tone::Bad.paint("unhealthy"),
         NodeHealth::Stopped => Tone::Quiet.paint("stopped"),
         NodeHealth::Unseen => Tone::Warning.paint("unseen"),
+        NodeHealth::Removed => Tone::Quiet.paint("removed"),
     }
 }
 

@@ -8,6 +8,8 @@ use crate::units;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
+    /// Text that is not shown.
+    Secret,
     /// An address to listen on.
     Address,
     Port,
@@ -23,6 +25,8 @@ pub(crate) enum Kind {
     /// `10GB`, at least and at most so many bytes.
     BytesWithin(u64, u64),
     Count,
+    /// A whole number, at least and at most so many.
+    CountWithin(u32, u32),
     /// Values separated by commas, or a YAML list.
     List,
     /// One of these words.
@@ -67,6 +71,9 @@ pub(crate) const KEYS: &[Key] = &[
     key("agent.resilient", Kind::Switch, Some("true")),
     key("agent.state_dir", Kind::Text, None),
     key("agent.nvml_library", Kind::Text, None),
+    key("agent.token", Kind::Secret, None),
+    key("agent.token_file", Kind::Text, Some("/etc/gswarm/join")),
+    key("agent.insecure", Kind::Switch, Some("false")),
     key("store.data_dir", Kind::Text, None),
     key("store.budget", Kind::Bytes, None),
     key("store.keep", Kind::Span, Some("24h")),
@@ -74,6 +81,19 @@ pub(crate) const KEYS: &[Key] = &[
     key("store.segment_size", Kind::BytesWithin(1 << 20, 1 << 28), Some("64MiB")),
     key("store.segment_age", Kind::SpanWithin(1, 86_400), Some("10m")),
     key("security.insecure", Kind::Switch, Some("false")),
+    key("security.legacy_from", Kind::List, None),
+    key("security.certificate_life", Kind::SpanWithin(10, 10 * 365 * 86_400), Some("90d")),
+    key("http.allowed_hosts", Kind::List, None),
+    key("http.cors_origins", Kind::List, None),
+    key("http.body_size", Kind::BytesWithin(1 << 10, 1 << 28), Some("1MiB")),
+    key("http.header_size", Kind::BytesWithin(1 << 13, 1 << 20), Some("64KiB")),
+    key("http.json_depth", Kind::CountWithin(4, 100), Some("32")),
+    key("http.connections", Kind::CountWithin(16, 1_000_000), Some("16384")),
+    key("http.connections_per_address", Kind::CountWithin(4, 1_000_000), Some("4096")),
+    key("http.requests_per_second", Kind::CountWithin(1, 1_000_000), Some("200")),
+    key("http.failures_per_minute", Kind::CountWithin(1, 1_000_000), Some("30")),
+    key("http.header_time", Kind::SpanWithin(1, 3_600), Some("15s")),
+    key("http.answer_time", Kind::SpanWithin(1, 3_600), Some("60s")),
     key("log.level", Kind::Word(&["error", "warn", "info", "debug", "trace"]), Some("info")),
     key("log.json", Kind::Switch, Some("false")),
     key("log.to", Kind::Word(&["auto", "file", "stdout", "stderr"]), Some("auto")),
@@ -104,7 +124,7 @@ impl Kind {
     pub(crate) fn check(self, text: &str) -> Result<(), String> {
         let wrong = |expected: &str| Err(format!("`{text}` is not {expected}"));
         match self {
-            Self::Text | Self::List | Self::Opaque => Ok(()),
+            Self::Text | Self::Secret | Self::List | Self::Opaque => Ok(()),
             Self::Address if text.parse::<std::net::IpAddr>().is_err() => {
                 wrong("an IP address such as 127.0.0.1 or 0.0.0.0")
             },
@@ -129,9 +149,18 @@ impl Kind {
             Self::BytesWithin(min, max)
                 if units::parse_bytes(text).map_or(true, |bytes| bytes < min || bytes > max) =>
             {
-                wrong(&format!("a size of {} to {} MiB, such as 64MiB", min >> 20, max >> 20))
+                wrong(&format!(
+                    "a size of {} to {}, such as 64MiB",
+                    units::binary(min),
+                    units::binary(max)
+                ))
             },
             Self::Count if text.parse::<u32>().is_err() => wrong("a whole number"),
+            Self::CountWithin(min, max)
+                if text.parse::<u32>().map_or(true, |count| count < min || count > max) =>
+            {
+                wrong(&format!("a whole number of {min} to {max}"))
+            },
             Self::Word(words) if !words.contains(&text) => {
                 wrong(&format!("one of {}", words.join(", ")))
             },
@@ -143,6 +172,7 @@ impl Kind {
             | Self::Bytes
             | Self::BytesWithin(..)
             | Self::Count
+            | Self::CountWithin(..)
             | Self::Word(_) => Ok(()),
         }
     }
@@ -219,7 +249,7 @@ mod tests {
             assert_eq!(check("store.segment_size", good), Ok(()));
         }
         let wrong = check("store.segment_size", "500KB").unwrap_err();
-        assert_eq!(wrong, "`500KB` is not a size of 1 to 256 MiB, such as 64MiB");
+        assert_eq!(wrong, "`500KB` is not a size of 1 MiB to 256 MiB, such as 64MiB");
         assert!(check("store.segment_size", "1GB").is_err());
         assert!(check("store.segment_size", "large").is_err());
         assert_eq!(check("store.segment_age", "1s"), Ok(()));

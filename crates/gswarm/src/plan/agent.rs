@@ -2,14 +2,17 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use gswarm_api::Target;
 use gswarm_device::{DeviceSpec, parse_extra_metrics};
+use gswarm_tls::Token;
 use gswarm_types::{Allow, AllowSet, NodeName};
 
-use super::AgentPlan;
 use super::host::absolute;
+use super::{AgentPlan, Way};
 use crate::args::client::ConnectArgs;
 use crate::config::Settings;
+use crate::fault::Fault;
 use crate::paths::{Home, StateDir, hostname};
 
 /// An agent's plan and where its state went, if that needs a word.
@@ -47,8 +50,41 @@ impl PlannedAgent {
             allow: allow(&text(args.allow.as_deref(), settings, "agent.allow"))?,
             resilient: args.resilient || (!args.no_resilient && settings.switch("agent.resilient")),
             nvml_library: nvml_library(args.nvml_library.clone(), settings),
+            way: Way::Plain,
         };
+        let way = way(args, &plan, settings)?;
+        let plan = AgentPlan { way, ..plan };
         Ok(Self { plan, note: state.note })
+    }
+}
+
+/// A host on this machine needs no certificate, and a node that has one shows it.
+fn way(args: &ConnectArgs, plan: &AgentPlan, settings: &Settings) -> anyhow::Result<Way> {
+    if args.insecure || settings.switch("agent.insecure") {
+        return Ok(Way::Plain);
+    }
+    let token = match args.token.as_deref().or_else(|| settings.text("agent.token")) {
+        Some(text) => Some(text.to_owned()),
+        None if plan.target.is_loopback() => None,
+        None => token_file(settings)?,
+    };
+    let token: Option<Token> = token.map(|text| text.parse()).transpose().map_err(|error| {
+        Fault::invalid(format!("the token cannot be used: {error}"))
+            .hint("`gswarm token create` on the host makes one")
+    })?;
+    if plan.target.is_loopback() && token.is_none() && !gswarm_node::has_joined(&plan.state_dir) {
+        return Ok(Way::Plain);
+    }
+    Ok(Way::Tls { token })
+}
+
+/// What an image or a configuration tool left for this machine.
+fn token_file(settings: &Settings) -> anyhow::Result<Option<String>> {
+    let Some(path) = settings.path("agent.token_file") else { return Ok(None) };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
+use gswarm_host::{AccessConfig, Limits, Network};
 use gswarm_store::journal::SegmentLimits;
 use gswarm_types::{Micros, Period};
 
@@ -33,9 +35,6 @@ impl HostPlan {
             .listen
             .or_else(|| settings.get("host.listen"))
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        if !address.is_loopback() && !insecure {
-            return Err(refuse_open(address).into());
-        }
         let output_dir = recorder.output_dir.clone().or_else(|| settings.path("host.output_dir"));
         Ok(Self {
             listen: address,
@@ -64,6 +63,9 @@ impl HostPlan {
             segments: segments(settings),
             simulated,
             insecure,
+            legacy_from: legacy_from(listen, settings)?,
+            access: access(settings, insecure && !address.is_loopback()),
+            home: home.root().to_path_buf(),
         })
     }
 }
@@ -126,12 +128,56 @@ fn ports(args: &ListenArgs, settings: &Settings) -> Vec<u16> {
     ports
 }
 
-fn refuse_open(address: IpAddr) -> Fault {
-    Fault::not_now(format!(
-        "listening on {address} would let everyone who reaches this machine read the recording and \
-         stop sessions, without encryption and without logins"
-    ))
-    .hint("add --insecure if the network is trusted, or leave --listen out to serve this machine only")
+fn legacy_from(args: &ListenArgs, settings: &Settings) -> anyhow::Result<Vec<Network>> {
+    let words = match &args.legacy_from {
+        Some(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        None => settings.list("security.legacy_from"),
+    };
+    let networks: Result<Vec<Network>, _> = words.iter().map(|word| word.parse()).collect();
+    networks.map_err(|error| Fault::invalid(format!("--legacy-from: {error}")).into())
+}
+
+fn access(settings: &Settings, insecure: bool) -> AccessConfig {
+    let limits = Limits::default();
+    let count = |key: &str, usual: usize| settings.get(key).unwrap_or(usual);
+    let bytes = |key: &str, usual: usize| {
+        settings.bytes(key).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usual)
+    };
+    let time = |key: &str, usual: Duration| {
+        let span = settings.span(key).and_then(|span| u64::try_from(span.0).ok());
+        span.map_or(usual, Duration::from_micros)
+    };
+    let mut allowed_hosts = settings.list("http.allowed_hosts");
+    let hostname = crate::paths::hostname();
+    let short = hostname.split('.').next().unwrap_or_default().to_owned();
+    allowed_hosts.extend([hostname, short]);
+    AccessConfig {
+        insecure,
+        allowed_hosts,
+        cors_origins: settings.list("http.cors_origins"),
+        local_token: None,
+        certificate_life: settings
+            .span("security.certificate_life")
+            .unwrap_or_else(|| AccessConfig::default().certificate_life),
+        limits: Limits {
+            body_bytes: bytes("http.body_size", limits.body_bytes),
+            header_bytes: bytes("http.header_size", limits.header_bytes),
+            json_depth: count("http.json_depth", limits.json_depth),
+            connections: count("http.connections", limits.connections),
+            connections_per_address: count(
+                "http.connections_per_address",
+                limits.connections_per_address,
+            ),
+            requests_per_second: settings
+                .get("http.requests_per_second")
+                .unwrap_or(limits.requests_per_second),
+            failures_per_minute: settings
+                .get("http.failures_per_minute")
+                .unwrap_or(limits.failures_per_minute),
+            header_time: time("http.header_time", limits.header_time),
+            answer_time: time("http.answer_time", limits.answer_time),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -166,11 +212,18 @@ mod tests {
     }
 
     #[test]
-    fn open_listeners_need_the_word() {
+    fn who_listens_to_others_speaks_tls_unless_told_otherwise() {
         let home = Environment::from([("GSWARM_HOME", "/nowhere")]);
         let open = ListenArgs { listen: Some([0, 0, 0, 0].into()), ..ListenArgs::default() };
-        assert!(plan(&open, &home).unwrap_err().to_string().contains("0.0.0.0"));
-        assert!(plan(&ListenArgs { insecure: true, ..open }, &home).unwrap().insecure);
+        assert!(plan(&open, &home).unwrap().is_encrypted());
+        let insecure = plan(&ListenArgs { insecure: true, ..open.clone() }, &home).unwrap();
+        assert!(insecure.access.insecure && !insecure.is_encrypted());
+        let own = plan(&ListenArgs { insecure: true, ..ListenArgs::default() }, &home).unwrap();
+        assert!(!own.access.insecure && !own.is_encrypted());
+        let old = |text: &str| ListenArgs { legacy_from: Some(text.to_owned()), ..open.clone() };
+        assert_eq!(plan(&old("10.0.0.0/8, fd00::/8"), &home).unwrap().legacy_from.len(), 2);
+        let refused = plan(&old("10.0.0.0/40"), &home).unwrap_err().to_string();
+        assert!(refused.contains("10.0.0.0/40"), "{refused}");
     }
 
     #[test]

@@ -248,6 +248,7 @@ pub(crate) fn node(name: &str, health: NodeHealth) -> NodeBody {
         agent_version: text("0.1.0"),
         legacy: false,
         simulated: true,
+        member: false,
         allow: vec![text("observe"), text("probe")],
         silent_seconds: Some(0.4),
         last_seen: Some(text("2026-11-15T06:05:00.000000Z")),
@@ -291,7 +292,7 @@ pub(crate) fn nodes() -> NodesBody {
         // What an attacker might call a node.
         ..node("evil\u{1b}[31m\u{202e}", NodeHealth::Unseen)
     };
-    NodesBody { nodes: vec![node("node1", NodeHealth::Healthy), silent, old] }
+    NodesBody { nodes: vec![node("node1", NodeHealth::Healthy), silent, old], waiting: Vec::new() }
 }
 
 pub(crate) fn latest() -> LatestBody {

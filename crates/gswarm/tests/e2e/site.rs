@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use gswarm_api::body::{NodeBody, SessionBody};
-use gswarm_api::{Client, ClientError};
+use gswarm_api::{Client, ClientError, Credentials, Target};
+use gswarm_tls::Secret;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -218,13 +219,22 @@ impl Site {
         })
     }
 
+    /// As the commands of the user who started the host do it.
+    fn client(&self, target: Target) -> Client {
+        let file = self.home().join("hosts").join(format!("{}.json", self.port()));
+        let told: Option<Value> =
+            fs::read(file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let bearer = told.and_then(|told| Some(Secret::new(told["token"].as_str()?)));
+        Client::new(target, Credentials { trust: None, bearer }).unwrap()
+    }
+
     /// One question to the host, over a connection of its own.
     pub(crate) fn ask<T>(
         &self,
         question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let target = format!("127.0.0.1:{}", self.port()).parse().unwrap();
-        self.runtime.block_on(question(&Client::new(target)))
+        self.runtime.block_on(question(&self.client(target)))
     }
 
     /// What `curl` would get: the status and the JSON of the answer.

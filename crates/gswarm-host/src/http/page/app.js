@@ -612,7 +612,43 @@ function connect() {
   };
 }
 
+/// A socket does not say why it was refused; a question does.
+async function askWhoWeAre() {
+  try {
+    const answer = await fetch('/api/v1/whoami');
+    byId('login').hidden = answer.status !== 401;
+    byId('waiting').hidden = answer.status === 401 || byId('waiting').hidden;
+  } catch {
+    // The host is away: the connection says so.
+  }
+}
+
+async function logIn(submitted) {
+  submitted.preventDefault();
+  const field = byId('login-token');
+  const notice = byId('login-notice');
+  notice.hidden = true;
+  try {
+    const answer = await fetch('/api/v1/login', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ token: field.value.trim() }),
+    });
+    const body = await answer.json();
+    if (!answer.ok) throw new Error(body.error.message);
+    field.value = '';
+    byId('login').hidden = true;
+    attempt = 0;
+    connect();
+  } catch (failure) {
+    write(notice, failure.message);
+    notice.hidden = false;
+    field.focus();
+  }
+}
+
 function lose() {
+  if (heardAt === null) askWhoWeAre();
   socket?.close();
   socket = null;
   askedAt = null;
@@ -898,6 +934,7 @@ function begin() {
   const host = location.hostname;
   // Agents connect to any port of the host, so to the one that served this page.
   const port = location.port || (location.protocol === 'https:' ? 443 : 80);
+  byId('login-form').addEventListener('submit', logIn);
   write(byId('command'), `gswarm client connect ${host}:${port}`);
   write(byId('elsewhere'), `On another machine, write the address of this host instead of ${host}.`);
   byId('elsewhere').hidden = !/^(localhost|127\.|\[::1\])/.test(host);

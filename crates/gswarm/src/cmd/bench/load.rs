@@ -9,9 +9,11 @@ use gswarm_api::Target;
 use gswarm_device::sim::{COMMON_METRICS, SimDevices};
 use gswarm_device::{Devices, Sample, SimSpec};
 use gswarm_node::{
-    Agent, AgentConfig, AgentParts, AgentStatus, LinkState, SpoolLimits, TcpConnect,
+    Agent, AgentConfig, AgentParts, AgentStatus, Connect, Door, LinkState, SpoolLimits, TcpConnect,
+    TlsConnect,
 };
 use gswarm_store::StdDisk;
+use gswarm_tls::Token;
 use gswarm_types::{AllowSet, Clock, Column, Micros, NodeId, NodeName, Period, Table};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,6 +40,8 @@ pub(super) struct FleetPlan {
     host: String,
     port: u16,
     directory: PathBuf,
+    /// With one every agent joins and speaks TLS.
+    pub(super) token: Option<Token>,
 }
 
 impl FleetPlan {
@@ -51,6 +55,18 @@ impl FleetPlan {
             host,
             port,
             directory: directory.to_path_buf(),
+            token: None,
+        }
+    }
+
+    fn connect(&self, state_dir: &Path) -> Arc<dyn Connect> {
+        let (host, port) = (self.host.clone(), self.port);
+        match self.token.clone() {
+            None => Arc::new(TcpConnect::new(host, port)),
+            token => {
+                let door = Door { host, port, state_dir: state_dir.to_path_buf(), token };
+                Arc::new(TlsConnect::new(door, Arc::new(SystemClock)))
+            },
         }
     }
 
@@ -62,6 +78,7 @@ impl FleetPlan {
             if self.all_metrics { Box::new(simulated) } else { Box::new(Narrow::new(simulated)) };
         let period = self.period.micros();
         let clock = Arc::new(MachineClock::new(phase(number, period)));
+        let connect = self.connect(&self.directory.join(&name));
         let config = AgentConfig {
             node_name: NodeName::new(name.clone())?,
             hostname: name.clone(),
@@ -78,7 +95,7 @@ impl FleetPlan {
         let parts = AgentParts {
             clock: clock.clone(),
             disk: Arc::new(StdDisk),
-            connect: Arc::new(TcpConnect::new(self.host.clone(), self.port)),
+            connect,
             devices,
             seed: rand::random(),
             new_node_id: NodeId::new(Uuid::now_v7()),

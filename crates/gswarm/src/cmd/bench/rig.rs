@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gswarm_api::Target;
+use gswarm_api::{Client, Credentials, Target};
 use tokio::time::Instant;
 
 use super::needs_own_host;
@@ -15,6 +15,7 @@ use super::report::Report;
 use crate::args::bench::Scenario;
 use crate::fault::Fault;
 use crate::process::RunFile;
+use crate::secure;
 
 /// How long the host may take until it answers.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -25,6 +26,8 @@ const PROBE_BYTES: usize = 64 * 1024;
 /// The host and what it cost so far.
 pub(super) struct Rig {
     target: Target,
+    /// For a host elsewhere; our own has its token on this machine.
+    shown: Credentials,
     own: Option<Own>,
     /// Of processes that were ended.
     cpu_before: f64,
@@ -41,13 +44,17 @@ struct Own {
 }
 
 impl Rig {
-    pub(super) fn remote(target: Target, scenario: Scenario) -> anyhow::Result<Self> {
+    pub(super) fn remote(
+        target: Target,
+        shown: Credentials,
+        scenario: Scenario,
+    ) -> anyhow::Result<Self> {
         if needs_own_host(scenario) {
             let message =
                 "this scenario ends the host: leave out --host and it gets one of its own";
             return Err(Fault::invalid(message).into());
         }
-        Ok(Self::new(target, None))
+        Ok(Self { shown, ..Self::new(target, None) })
     }
 
     pub(super) async fn start(dir: &Path) -> anyhow::Result<Self> {
@@ -58,11 +65,21 @@ impl Rig {
     }
 
     fn new(target: Target, own: Option<Own>) -> Self {
-        Self { target, own, cpu_before: 0.0, cpu_at_reset: 0.0, resident_max: 0, kills: 0 }
+        let shown = Credentials::default();
+        Self { target, shown, own, cpu_before: 0.0, cpu_at_reset: 0.0, resident_max: 0, kills: 0 }
     }
 
     pub(super) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// Asks the host.
+    pub(super) fn client(&self) -> anyhow::Result<Client> {
+        let mut shown = self.shown.clone();
+        if let Some(own) = &self.own {
+            shown.bearer = secure::read_local_token(&own.home(), self.target.port());
+        }
+        Ok(Client::new(self.target.clone(), shown)?)
     }
 
     /// Starts the host, on the port that it had before.
@@ -168,6 +185,10 @@ impl Own {
         self.dir.join("host")
     }
 
+    fn home(&self) -> PathBuf {
+        self.dir.join("home")
+    }
+
     fn log(&self) -> PathBuf {
         self.dir.join("host.log")
     }
@@ -182,7 +203,7 @@ impl Own {
             .arg("--output-dir")
             .arg(self.dir.join("output"))
             // No configuration of the person who measures.
-            .env("GSWARM_HOME", self.dir.join("home"))
+            .env("GSWARM_HOME", self.home())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -103,7 +103,7 @@ impl Script {
     }
 
     async fn take(&mut self, step: Step, rig: &mut Rig, fleet: &Fleet) -> anyhow::Result<()> {
-        let client = Client::new(rig.target().clone());
+        let client = rig.client()?;
         match step {
             Step::Kill => {
                 remark("the host is killed");
@@ -159,7 +159,7 @@ impl Script {
     pub(super) async fn end(&mut self, rig: &Rig, report: &mut Report) -> anyhow::Result<()> {
         let mut stopping = JoinSet::new();
         for name in self.sessions.drain(..) {
-            let client = Client::new(rig.target().clone());
+            let client = rig.client()?;
             stopping
                 .spawn(async move { client.stop_session(&name, &StopRequest::default()).await });
         }

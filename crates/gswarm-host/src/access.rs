@@ -1,0 +1,366 @@
+//! Who may come in: by certificate, by token, or by being on the host's own machine.
+//!
+//! The decisions are those of `gswarm_core::AccessBook`; here are its file, the authority that signs,
+//! and what a request shows of its sender.
+
+mod rate;
+mod membership;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use gswarm_api::{ErrorCode, Failure};
+use gswarm_core::{AccessBook, TokenRecord};
+use gswarm_store::Disk;
+use gswarm_tls::{Authority, Secret, Token, TokenHash};
+use gswarm_types::{Clock, Micros, Role};
+use http::{HeaderMap, header};
+
+use crate::caller::{Authority as By, Caller};
+use crate::serve::PeerIdentity;
+use crate::small_file;
+
+pub(crate) use membership::{Joined, MembershipService};
+use rate::Rates;
+
+/// The name of the cookie that a browser gets for its token.
+pub(crate) const COOKIE: &str = "gswarm_token";
+/// What the token of the host's own machine begins with.
+const LOCAL_PREFIX: &str = "gswl_";
+const FILE: &str = "access.json";
+
+/// How a host treats strangers.
+#[derive(Debug, Clone)]
+pub struct AccessConfig {
+    /// Listens beyond this machine without encryption or logins.
+    pub insecure: bool,
+    /// Names, besides its own, under which browsers and commands may ask without a token.
+    pub allowed_hosts: Vec<String>,
+    /// Other sites whose pages may ask, such as `https://grafana.example`.
+    pub cors_origins: Vec<String>,
+    /// Makes a caller of this machine its admin.
+    pub local_token: Option<Secret>,
+    /// How long certificates last.
+    pub certificate_life: Micros,
+    pub limits: Limits,
+}
+
+/// How much a stranger may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request's body.
+    pub body_bytes: usize,
+    /// Bytes of a request's head.
+    pub header_bytes: usize,
+    /// Arrays and objects within each other in a body.
+    pub json_depth: usize,
+    /// Connections to one listener.
+    pub connections: usize,
+    /// Connections from one address; this machine is exempt.
+    pub connections_per_address: usize,
+    /// Requests a second from one address; this machine is exempt.
+    pub requests_per_second: u32,
+    /// Wrong tokens a minute from one address.
+    pub failures_per_minute: u32,
+    /// Time to send a request's head.
+    pub header_time: std::time::Duration,
+    /// Time to answer, or to begin a long answer.
+    pub answer_time: std::time::Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 1024 * 1024,
+            header_bytes: 64 * 1024,
+            json_depth: 32,
+            connections: 16_384,
+            connections_per_address: 4_096,
+            requests_per_second: 200,
+            failures_per_minute: 30,
+            header_time: std::time::Duration::from_secs(15),
+            answer_time: std::time::Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for AccessConfig {
+    fn default() -> Self {
+        Self {
+            insecure: false,
+            allowed_hosts: Vec::new(),
+            cors_origins: Vec::new(),
+            local_token: None,
+            certificate_life: Micros::from_secs(90 * 86_400),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Asked at every door.
+#[derive(Debug)]
+pub(crate) struct Access {
+    config: AccessConfig,
+    authority: Option<Arc<Authority>>,
+    clock: Arc<dyn Clock>,
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    /// Replaced as a whole once the change is on disk.
+    book: RwLock<Arc<AccessBook>>,
+    /// Held by whoever changes the book.
+    changing: tokio::sync::Mutex<()>,
+    rates: Mutex<Rates>,
+}
+
+/// A new token, with the secret that is told once.
+#[derive(Debug)]
+pub(crate) struct NewToken {
+    pub(crate) record: TokenRecord,
+    pub(crate) secret: Secret,
+}
+
+impl Access {
+    pub(crate) fn open(
+        config: AccessConfig,
+        authority: Option<Arc<Authority>>,
+        clock: Arc<dyn Clock>,
+        disk: Arc<dyn Disk>,
+        data_dir: &std::path::Path,
+    ) -> std::io::Result<Self> {
+        let path = data_dir.join(FILE);
+        let book: AccessBook = small_file::read(disk.as_ref(), &path)?.unwrap_or_default();
+        let rates = Mutex::new(Rates::new(&config.limits));
+        let book = RwLock::new(Arc::new(book));
+        let changing = tokio::sync::Mutex::new(());
+        Ok(Self { config, authority, clock, disk, path, book, changing, rates })
+    }
+
+    pub(crate) fn config(&self) -> &AccessConfig {
+        &self.config
+    }
+
+    pub(crate) fn book(&self) -> Arc<AccessBook> {
+        Arc::clone(&self.book.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn now(&self) -> Micros {
+        self.clock.wall()
+    }
+
+    /// Changes the book; the change counts when it is on disk.
+    pub(crate) async fn change<T>(
+        &self,
+        change: impl FnOnce(&mut AccessBook, Micros) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let _alone = self.changing.lock().await;
+        let before = self.book();
+        let mut book = AccessBook::clone(&before);
+        let outcome = change(&mut book, self.now())?;
+        let book = Arc::new(book);
+        // Those who wait are not in the file.
+        if before.tokens() != book.tokens() || !before.members().eq(book.members()) {
+            let (disk, path, content) = (self.disk.clone(), self.path.clone(), book.clone());
+            let written = tokio::task::spawn_blocking(move || {
+                small_file::write(disk.as_ref(), &path, content.as_ref())
+            });
+            let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            written.map_err(|error| {
+                Failure::unavailable(format!("`{FILE}` cannot be written: {error}"))
+            })?;
+        }
+        *self.book.write().unwrap_or_else(PoisonError::into_inner) = book;
+        Ok(outcome)
+    }
+
+    pub(crate) async fn create_token(
+        &self,
+        role: Role,
+        life: Micros,
+        max_uses: Option<u32>,
+        note: Option<String>,
+    ) -> Result<NewToken, Failure> {
+        let authority = self.authority.as_ref().ok_or_else(no_authority)?;
+        let token = Token::generate(authority.fingerprint())
+            .map_err(|error| Failure::internal(error.to_string()))?;
+        let now = self.now();
+        let record = TokenRecord {
+            id: token.id().to_string(),
+            hash: token.hash().to_hex(),
+            role,
+            created: now,
+            expires: now + life,
+            max_uses,
+            uses: 0,
+            revoked: false,
+            note,
+        };
+        let kept = record.clone();
+        self.change(|book, now| {
+            book.add_token(kept, now).ok_or_else(|| {
+                let message = "too many tokens: revoke some with `gswarm token revoke ID`";
+                Failure::new(ErrorCode::ResourceExhausted, message)
+            })
+        })
+        .await?;
+        Ok(NewToken { record, secret: token.reveal() })
+    }
+
+    /// Who sends the request, by the strongest thing it shows.
+    pub(crate) fn caller(
+        &self,
+        peer: Option<&PeerIdentity>,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Failure> {
+        if let Some(shown) = bearer(headers) {
+            return self.by_token(shown, peer);
+        }
+        if let Some(shown) = cookie(headers) {
+            let caller = self.by_token(shown, peer)?;
+            return Ok(Caller { by: By::Cookie, ..caller });
+        }
+        if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {
+            let book = self.book();
+            if !book.holds(certificate.node, &certificate.serial) {
+                return Err(unauthenticated(
+                    "this node's certificate is no longer good here: join again with a new token",
+                ));
+            }
+            let name = book.member(certificate.node).map(|member| member.name.to_string());
+            return Ok(Caller {
+                principal: format!("node:{}", name.unwrap_or_default()),
+                role: Role::Node,
+                by: By::Certificate(certificate.node),
+            });
+        }
+        let peer = peer.ok_or_else(|| unauthenticated("the caller is not known"))?;
+        if peer.is_local() {
+            return Ok(Caller { principal: "local".to_owned(), role: Role::Local, by: By::Place });
+        }
+        if peer.legacy {
+            return Ok(Caller {
+                principal: "legacy".to_owned(),
+                role: Role::Local,
+                by: By::OldClient,
+            });
+        }
+        if self.config.insecure && !peer.encrypted {
+            return Ok(Caller {
+                principal: "network".to_owned(),
+                role: Role::Operator,
+                by: By::Place,
+            });
+        }
+        Err(unauthenticated(
+            "this host wants to know who you are: `gswarm login HOST` (on the host, \
+             `gswarm token create --role viewer` makes a token)",
+        ))
+    }
+
+    /// Compares the secret in any case, so that the time it takes tells nothing.
+    fn by_token(&self, shown: &str, peer: Option<&PeerIdentity>) -> Result<Caller, Failure> {
+        self.check_failures(peer)?;
+        let caller = self.look_up(shown, peer);
+        if caller.is_err() {
+            self.count_failure(peer);
+        }
+        caller
+    }
+
+    fn look_up(&self, shown: &str, peer: Option<&PeerIdentity>) -> Result<Caller, Failure> {
+        if shown.starts_with(LOCAL_PREFIX) {
+            let is_it = self.config.local_token.as_ref().is_some_and(|own| own.matches(shown));
+            if is_it && peer.is_some_and(PeerIdentity::is_local) {
+                return Ok(Caller::local());
+            }
+            return Err(unauthenticated(
+                "the token of the host's machine is not this one: it changes at every start",
+            ));
+        }
+        let token: Token = shown
+            .parse()
+            .map_err(|error: gswarm_tls::TokenError| unauthenticated(error.to_string()))?;
+        let record = self.known(&token)?;
+        let who = record.note.as_deref().unwrap_or(&record.id);
+        Ok(Caller { principal: format!("token:{who}"), role: record.role, by: By::Token })
+    }
+
+    /// The record of a token that is right and still good.
+    fn known(&self, token: &Token) -> Result<TokenRecord, Failure> {
+        let book = self.book();
+        let record = book.token(&token.id().to_string());
+        let hash = record.and_then(|record| TokenHash::from_hex(&record.hash));
+        let is_right = hash.is_some_and(|hash| hash.matches(token));
+        let record = record.filter(|_| is_right).ok_or(gswarm_core::TokenRefusal::Unknown);
+        let record = record.and_then(|record| record.check(self.now()).map(|()| record.clone()));
+        record.map_err(|refusal| unauthenticated(refusal.to_string()).because(reason(refusal)))
+    }
+
+    fn rates(&self) -> std::sync::MutexGuard<'_, Rates> {
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Too many requests, or too many wrong tokens.
+    pub(crate) fn check_rate(&self, peer: Option<&PeerIdentity>) -> Result<(), Failure> {
+        let Some(address) = peer.filter(|peer| !peer.is_local()).and_then(|peer| peer.address)
+        else {
+            return Ok(());
+        };
+        if self.rates().take(address, self.clock.mono()) {
+            return Ok(());
+        }
+        let message = format!(
+            "more than {} requests a second from {address}: slow down, or raise \
+             `http.requests_per_second` on the host",
+            self.config.limits.requests_per_second
+        );
+        Err(Failure::new(ErrorCode::ResourceExhausted, message).because("RATE"))
+    }
+
+    fn check_failures(&self, peer: Option<&PeerIdentity>) -> Result<(), Failure> {
+        let Some(address) = peer.and_then(|peer| peer.address) else { return Ok(()) };
+        if self.rates().may_try(address, self.clock.mono()) {
+            return Ok(());
+        }
+        let message = "too many wrong tokens from this address: wait a minute";
+        Err(Failure::new(ErrorCode::ResourceExhausted, message).because("FAILURES"))
+    }
+
+    fn count_failure(&self, peer: Option<&PeerIdentity>) {
+        if let Some(address) = peer.and_then(|peer| peer.address) {
+            self.rates().failed(address, self.clock.mono());
+            tracing::warn!(target: "access", %address, "a wrong token");
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(';')).find_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        (name == COOKIE && !value.is_empty()).then_some(value)
+    })
+}
+
+fn unauthenticated(message: impl Into<String>) -> Failure {
+    Failure::new(ErrorCode::Unauthenticated, message)
+}
+
+fn no_authority() -> Failure {
+    Failure::new(ErrorCode::FailedPrecondition, "this host has no authority to sign with")
+}
+
+fn reason(refusal: gswarm_core::TokenRefusal) -> &'static str {
+    use gswarm_core::TokenRefusal::{Exhausted, Expired, Revoked, Unknown};
+    match refusal {
+        Unknown => "TOKEN_UNKNOWN",
+        Revoked => "TOKEN_REVOKED",
+        Expired => "TOKEN_EXPIRED",
+        Exhausted => "TOKEN_EXHAUSTED",
+    }
+}
