@@ -244,6 +244,26 @@ def table(head, rows):
             say("  " + "   ".join("-" * width for width in widths))
 
 
+def ingest(directory, nodes, seconds, scenario="steady", *more):
+    """The report of one `gswarm bench ingest`; `None` when it did not come to an end."""
+    command = [
+        GSWARM, "bench", "ingest", "--json", "--nodes", str(nodes), "--duration", f"{seconds}s",
+        "--scenario", scenario, "--dir", directory, *more,
+    ]
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if not done.stdout:
+        say(f"  {nodes} nodes, {scenario}: {done.stderr.strip().splitlines()[-1]}")
+        return None
+    return json.loads(done.stdout)
+
+
+def is_whole(report):
+    """Every record is there once."""
+    audit = report["audit"]
+    lost = audit["missing"] + audit["repeated"] + audit["strange"] + audit["gaps"] + report["dropped"]
+    return lost == 0 and audit["records"] == report["sampled"]
+
+
 def verdict(what, value, limit, unit, digits=2):
     """Says PASS or MISS, and which it was."""
     is_met = value <= limit

@@ -782,7 +782,7 @@ def test_random_bytes_at_the_door_end_without_harm(host_of):
     import random
 
     random.seed(20261115)
-    before = host.json("/api/v1/status")
+    before, resident = host.json("/api/v1/status"), resident_mib(host)
     for _ in range(300):
         with socket.create_connection(host.address.rsplit(":", 1)) as raw:
             head = random.choice([b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
@@ -792,3 +792,9 @@ def test_random_bytes_at_the_door_end_without_harm(host_of):
                 pass
     assert host.is_well() and host.json("/api/v1/status")["version"] == before["version"]
     assert "panicked" not in host.process.said()
+    assert resident_mib(host) < resident + 30
+
+
+def resident_mib(host):
+    status = Path(f"/proc/{host.process.child.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
