@@ -165,6 +165,20 @@ def test_tokens_that_are_no_good_are_refused_with_what_to_do(host_of, joining):
     assert host.is_well()
 
 
+@needs_network
+def test_a_token_goes_into_a_file_that_only_its_owner_reads(host_of):
+    host = host_of("--sim", "--listen", NETWORK)
+    done = host.run("token", "create", "--days", "30", "-o", "join")
+    assert done.returncode == 0 and "gsw_" not in done.stdout, done
+    file = host.directory / "join"
+    assert file.stat().st_mode & 0o777 == 0o600
+    arguments = ["join", outside(host), "-n", "imaged", "--devices", "sim:1xh100", "--state-dir", host.directory / "s"]
+    log = host.directory / "imaged.log"
+    host.agents.append(cluster.Process(arguments, host.directory, log, GSWARM_AGENT__TOKEN_FILE=str(file)))
+    assert wait_connected(host, "imaged")["member"]
+    assert host.run("token", "create", "--role", "viewer", "--max-uses", "3").returncode == 2
+
+
 def test_two_nodes_race_for_the_last_use(host_of, joining):
     host = host_of("--sim")
     made = new_token(host, max_uses=1)
@@ -449,6 +463,9 @@ def test_every_grpc_method_admits_its_roles_and_no_others(court, role, method):
         if method.endswith("/StreamMetrics"):
             # Old agents have real GPUs, and this host takes simulated ones only.
             good.append(grpc.StatusCode.FAILED_PRECONDITION)
+        if method.endswith("/Renew"):
+            # Its certificate is fresh.
+            good = [grpc.StatusCode.FAILED_PRECONDITION]
         assert code in good, (code, details)
 
 
@@ -552,6 +569,11 @@ def test_old_clients_come_in_from_named_networks_only(host_of, legacy):
     # What is new wants TLS and a token from them as well.
     assert request(outside(host), "GET", "/api/v1/status").status == 401
     assert request(outside(host), "POST", "/api/v1/tokens", {}).status == 401
+    # A token in plain text would be everybody's.
+    viewer = bearer(new_token(host, role="viewer")["secret"])
+    assert request(outside(host), "GET", "/status", headers=viewer).status == 401
+    assert request(outside(host), "POST", "/api/v1/login", {"token": "x"}).status == 401
+    assert request(outside(host), "GET", "/status", headers={"Host": "evil.example"}).status == 403
     other = host_of("--sim", "--listen", NETWORK, "--legacy-from", "10.99.0.0/16")
     assert request(outside(other), "GET", "/status").status == 400
 
@@ -676,6 +698,65 @@ def test_a_browser_logs_in_with_a_cookie_that_scripts_cannot_read(host_of):
     assert https(outside(host), "POST", "/api/v1/login", {"token": "gsw_nothing"}).status == 401
 
 
+def read_frame(raw):
+    """Kind and content of the next WebSocket message of a host, which are never split."""
+
+    def exactly(count):
+        data = b""
+        while len(data) < count:
+            piece = raw.recv(count - len(data))
+            if not piece:
+                raise ConnectionError("closed without a frame")
+            data += piece
+        return data
+
+    first, length = exactly(2)
+    if length == 126:
+        length = int.from_bytes(exactly(2))
+    elif length == 127:
+        length = int.from_bytes(exactly(8))
+    return first & 0x0F, exactly(length)
+
+
+def test_a_reader_is_let_go_when_its_token_is_revoked(host_of):
+    host = host_of("--sim")
+    made = new_token(host, role="viewer")
+    with socket.create_connection(host.address.rsplit(":", 1), timeout=cluster.DEADLINE_S) as raw:
+        lines = ["GET /api/v1/live HTTP/1.1", f"Host: {host.address}", f"Authorization: Bearer {made['secret']}"]
+        lines += ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+        lines += [f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}"]
+        raw.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += raw.recv(1)
+        assert head.startswith(b"HTTP/1.1 101")
+        assert read_frame(raw)[0] == 1
+        done = host.run("token", "revoke", made["token"]["id"])
+        assert done.returncode == 0, done.stderr
+        kind, content = 1, b""
+        while kind != 8:
+            kind, content = read_frame(raw)
+        assert b"no longer good" in content
+
+
+@needs_network
+def test_no_page_speaks_grpc(court, wire):
+    """What a browser could send over HTTP/2, with and without the words that give it away."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    connection = http.client.HTTPSConnection(f"127.0.0.1:{court.port}", timeout=30, context=context)
+    connection.request("POST", "/gswarm_profiler.ProfilerService/StopProfiling", b"\0\0\0\0\0", {"Content-Type": "application/grpc"})
+    assert connection.getresponse().getheader("grpc-status") == "9"
+    connection.close()
+    for metadata in ([("origin", "https://evil.example")], [("sec-fetch-site", "cross-site")]):
+        with channel_of(court, "local") as channel:
+            ask_status = channel.unary_unary("/gswarm_profiler.ProfilerService/GetStatus", lambda m: m, lambda b: b)
+            with pytest.raises(grpc.RpcError) as refusal:
+                ask_status(b"", metadata=metadata, timeout=30)
+            assert refusal.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
 def test_every_answer_has_its_guards(sim_host):
     for path in ("/", "/api/v1/status", "/nowhere", "/assets/app.js"):
         headers = sim_host.get(path).headers
@@ -707,6 +788,8 @@ def test_other_users_of_the_machine_get_no_further_than_sessions(host_of):
     # A guess is as good as none, and guessing ends.
     wrong = [host.get("/api/v1/status", headers=bearer(f"gswl_{number:064x}")).status for number in range(40)]
     assert wrong[0] == 401 and wrong[-1] == 429 and set(wrong) == {401, 429}
+    # Whoever is right is not held up by those who are not.
+    assert host.get("/api/v1/tokens", headers=host.admin).status == 200
     host.stop()
     assert list((host.directory / "home" / "hosts").iterdir()) == []
 

@@ -285,7 +285,7 @@ impl Client {
         };
         let uri = Uri::builder()
             .scheme(if self.encrypted { "https" } else { "http" })
-            .authority(self.target.to_string())
+            .authority(self.target.on_this_machine().to_string())
             .path_and_query(path)
             .build()
             .map_err(answer)?;

@@ -38,6 +38,14 @@ impl Target {
         self.port
     }
 
+    /// The same with the address that hosts listen on where the name may mean another as well:
+    /// somebody else may listen there.
+    #[must_use]
+    pub fn on_this_machine(&self) -> Self {
+        let host = if self.host == "localhost" { "127.0.0.1" } else { &self.host };
+        Self::new(host, self.port)
+    }
+
     /// True when the address names this machine only.
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost"

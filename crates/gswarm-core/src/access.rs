@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Tokens that may exist at a time; expired and revoked ones are forgotten first.
 const TOKENS_MAX: usize = 10_000;
 /// Nodes that may have certificates.
-const MEMBERS_MAX: usize = 100_000;
+const MEMBERS_MAX: usize = 50_000;
 /// Nodes that may wait for approval, in all and from one address.
 const APPLICANTS_MAX: usize = 256;
 const APPLICANTS_PER_ADDRESS_MAX: usize = 16;
@@ -79,6 +79,22 @@ pub struct Applicant {
     pub since: Micros,
     pub last_asked: Micros,
     pub approved: bool,
+}
+
+/// What became of somebody who asks without a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    First,
+    Again,
+    Approved,
+}
+
+/// Why nobody is approved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApproveRefusal {
+    Nobody,
+    /// Several wait under this name: their ids and keys.
+    Several(Vec<(NodeId, String)>),
 }
 
 /// Why a token is not good; each says what to do.
@@ -198,11 +214,18 @@ impl AccessBook {
         member.certificates.drain(..excess);
     }
 
-    /// True for a certificate that was given to this node and not taken back.
-    pub fn holds(&self, node: NodeId, serial: &str) -> bool {
-        self.members.get(&node).is_some_and(|member| {
-            !member.removed && member.certificates.iter().any(|known| known.serial == serial)
-        })
+    /// True for a certificate that was given to this node, not taken back, and not over.
+    pub fn holds(&self, node: NodeId, serial: &str, now: Micros) -> bool {
+        let is_it = |known: &Certificate| known.serial == serial && known.expires > now;
+        self.members
+            .get(&node)
+            .is_some_and(|member| !member.removed && member.certificates.iter().any(is_it))
+    }
+
+    /// When the node's newest certificate ends.
+    pub fn ends(&self, node: NodeId) -> Option<Micros> {
+        let member = self.members.get(&node).filter(|member| !member.removed)?;
+        member.certificates.iter().map(|certificate| certificate.expires).max()
     }
 
     pub fn member(&self, node: NodeId) -> Option<&Member> {
@@ -213,17 +236,19 @@ impl AccessBook {
         self.members.iter().map(|(node, member)| (*node, member))
     }
 
-    /// The node by its name or id: a member, or one that waits.
-    pub fn find(&self, key: &str) -> Option<NodeId> {
+    /// Nodes of this name or id, members and those who wait: names need not be their own.
+    pub fn find(&self, key: &str) -> Vec<NodeId> {
         let by_id: Option<NodeId> = key.parse().ok();
-        let known =
-            |node: &NodeId| self.members.contains_key(node) || self.applicants.contains_key(node);
-        let members = self.members.iter().map(|(node, member)| (node, &member.name));
-        let applicants = self.applicants.iter().map(|(node, applicant)| (node, &applicant.name));
-        by_id.filter(known).or_else(|| {
-            let mut all = members.chain(applicants);
-            all.find(|(_, name)| name.as_str() == key).map(|(node, _)| *node)
-        })
+        let members = self.members.iter().map(|(node, member)| (*node, &member.name));
+        let applicants = self.applicants.iter().map(|(node, applicant)| (*node, &applicant.name));
+        let mut found: Vec<NodeId> = members
+            .chain(applicants)
+            .filter(|(node, name)| Some(*node) == by_id || name.as_str() == key)
+            .map(|(node, _)| node)
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// Takes its certificates back. False when it has none.
@@ -239,7 +264,7 @@ impl AccessBook {
         }
     }
 
-    /// Somebody without a token asks; true once it was approved.
+    /// Somebody without a token asks.
     pub fn apply(
         &mut self,
         node: NodeId,
@@ -247,7 +272,7 @@ impl AccessBook {
         key: &str,
         address: &str,
         now: Micros,
-    ) -> Result<bool, JoinRefusal> {
+    ) -> Result<Asked, JoinRefusal> {
         self.may_join(node, key, false)?;
         self.applicants.retain(|_, a| now - a.last_asked < APPLICANT_FORGOTTEN_AFTER);
         if let Some(applicant) = self.applicants.get_mut(&node) {
@@ -256,7 +281,7 @@ impl AccessBook {
                 return Err(JoinRefusal::OtherKey(applicant.name.clone()));
             }
             applicant.last_asked = now;
-            return Ok(applicant.approved);
+            return Ok(if applicant.approved { Asked::Approved } else { Asked::Again });
         }
         let neighbours = self.applicants.values().filter(|a| a.address == address).count();
         if self.applicants.len() >= APPLICANTS_MAX || neighbours >= APPLICANTS_PER_ADDRESS_MAX {
@@ -271,21 +296,33 @@ impl AccessBook {
             approved: false,
         };
         self.applicants.insert(node, applicant);
-        Ok(false)
+        Ok(Asked::First)
     }
 
     pub fn applicants(&self) -> impl Iterator<Item = (NodeId, &Applicant)> {
         self.applicants.iter().map(|(node, applicant)| (*node, applicant))
     }
 
-    /// `None` when nobody of that name or id waits.
-    pub fn approve(&mut self, key: &str) -> Option<(NodeId, &Applicant)> {
-        let (node, applicant) = self
+    /// Lets in who waits under this name or id. A name may be anybody's: among several only the id
+    /// says who is meant.
+    pub fn approve(&mut self, key: &str) -> Result<(NodeId, &Applicant), ApproveRefusal> {
+        let matches = |node: &NodeId, applicant: &Applicant| {
+            applicant.name.as_str() == key || node.to_string() == key
+        };
+        let found: Vec<(NodeId, String)> = self
             .applicants
-            .iter_mut()
-            .find(|(node, applicant)| applicant.name.as_str() == key || node.to_string() == key)?;
+            .iter()
+            .filter(|(node, applicant)| matches(node, applicant))
+            .map(|(node, applicant)| (*node, applicant.key.clone()))
+            .collect();
+        let node = match found.as_slice() {
+            [] => return Err(ApproveRefusal::Nobody),
+            [(node, _)] => *node,
+            _ => return Err(ApproveRefusal::Several(found)),
+        };
+        let applicant = self.applicants.get_mut(&node).ok_or(ApproveRefusal::Nobody)?;
         applicant.approved = true;
-        Some((*node, applicant))
+        Ok((node, applicant))
     }
 }
 
@@ -371,28 +408,29 @@ mod tests {
         let mut book = AccessBook::default();
         assert_eq!(book.may_join(node(1), "k1", true), Ok(()));
         book.certify(node(1), certified("n1", "k1", "s1", DAY), Micros::ZERO);
-        assert!(book.holds(node(1), "s1") && !book.holds(node(1), "s2"));
-        assert!(!book.holds(node(2), "s1"));
+        assert!(book.holds(node(1), "s1", Micros(7)) && !book.holds(node(1), "s2", Micros(7)));
+        assert!(!book.holds(node(2), "s1", Micros(7)));
         assert_eq!(book.may_join(node(1), "k2", true), Err(JoinRefusal::OtherKey(name("n1"))));
         assert_eq!(book.may_join(node(1), "k1", false), Ok(()));
         // Renewed: both are good until the old one ends.
         book.certify(node(1), certified("n1", "k1", "s2", DAY + DAY), Micros(5));
-        assert!(book.holds(node(1), "s1") && book.holds(node(1), "s2"));
+        assert!(book.holds(node(1), "s1", Micros(7)) && book.holds(node(1), "s2", Micros(7)));
         book.certify(node(1), certified("n1", "k1", "s3", DAY + DAY), DAY);
-        assert!(!book.holds(node(1), "s1") && book.holds(node(1), "s3"));
+        assert!(!book.holds(node(1), "s1", DAY) && book.holds(node(1), "s3", DAY));
+        assert!(!book.holds(node(1), "s3", DAY + DAY), "it is over");
     }
 
     #[test]
     fn who_was_removed_comes_back_with_a_token_only() {
         let mut book = AccessBook::default();
         book.certify(node(1), certified("n1", "k1", "s1", DAY), Micros::ZERO);
-        assert_eq!(book.find("n1"), Some(node(1)));
+        assert_eq!(book.find("n1"), [node(1)]);
         assert!(book.remove(node(1)) && !book.remove(node(1)) && !book.remove(node(9)));
-        assert!(!book.holds(node(1), "s1"));
+        assert!(!book.holds(node(1), "s1", Micros(7)));
         assert_eq!(book.may_join(node(1), "k1", false), Err(JoinRefusal::Removed(name("n1"))));
         assert_eq!(book.may_join(node(1), "k9", true), Ok(()));
         book.certify(node(1), certified("n1", "k9", "s9", DAY), Micros(9));
-        assert!(book.holds(node(1), "s9") && !book.holds(node(1), "s1"));
+        assert!(book.holds(node(1), "s9", Micros(7)) && !book.holds(node(1), "s1", Micros(7)));
     }
 
     #[test]
@@ -401,14 +439,20 @@ mod tests {
         let ask = |book: &mut AccessBook, key: &str, now| {
             book.apply(node(1), name("n1"), key, "10.0.0.1", now)
         };
-        assert_eq!(ask(&mut book, "k1", Micros(1)), Ok(false));
-        assert!(book.approve("n2").is_none());
+        assert_eq!(ask(&mut book, "k1", Micros(1)), Ok(Asked::First));
+        assert_eq!(ask(&mut book, "k1", Micros(1)), Ok(Asked::Again));
+        assert_eq!(book.approve("n2"), Err(ApproveRefusal::Nobody));
+        // A stranger under the same name: the name alone lets nobody in.
+        book.apply(node(0), name("n1"), "k0", "10.0.0.9", Micros(1)).unwrap();
+        assert!(matches!(book.approve("n1"), Err(ApproveRefusal::Several(all)) if all.len() == 2));
+        assert_eq!(book.approve(&node(0).to_string()).unwrap().0, node(0));
+        book.remove(node(0));
         assert_eq!(book.approve("n1").unwrap().0, node(1));
         // Somebody else with the same identity gets nothing of it.
         assert_eq!(ask(&mut book, "k2", Micros(2)), Err(JoinRefusal::OtherKey(name("n1"))));
-        assert_eq!(ask(&mut book, "k1", Micros(3)), Ok(true));
+        assert_eq!(ask(&mut book, "k1", Micros(3)), Ok(Asked::Approved));
         // Who does not come back for it has to ask again.
-        assert_eq!(ask(&mut book, "k2", DAY), Ok(false));
+        assert_eq!(ask(&mut book, "k2", DAY), Ok(Asked::First));
         book.certify(node(1), certified("n1", "k2", "s", DAY + DAY), DAY);
         assert_eq!(book.applicants().count(), 0);
     }
@@ -421,7 +465,7 @@ mod tests {
             let address = format!("10.0.{}.1", number % 50);
             let asked =
                 book.apply(node(number.into()), name(&format!("n{number}")), "k", &address, DAY);
-            waiting += usize::from(asked == Ok(false));
+            waiting += usize::from(asked == Ok(Asked::First));
         }
         assert_eq!(waiting, APPLICANTS_MAX);
         let mut book = AccessBook::default();

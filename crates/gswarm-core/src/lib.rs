@@ -12,7 +12,8 @@ mod names;
 mod access;
 
 pub use access::{
-    AccessBook, Applicant, Certified, JoinRefusal, Member, TokenRecord, TokenRefusal,
+    AccessBook, Applicant, ApproveRefusal, Asked, Certified, JoinRefusal, Member, TokenRecord,
+    TokenRefusal,
 };
 pub use health::{Health, HealthChange, SILENCE_MAX};
 pub use host_clock::{ClockReading, ClockStep, HostClock, STEP_MIN};

@@ -108,8 +108,15 @@ pub(crate) struct Access {
     /// Replaced as a whole once the change is on disk.
     book: RwLock<Arc<AccessBook>>,
     /// Held by whoever changes the book.
-    changing: tokio::sync::Mutex<()>,
+    changing: Arc<tokio::sync::Mutex<()>>,
     rates: Mutex<Rates>,
+}
+
+/// When a change counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    OnDisk,
+    AtOnce,
 }
 
 /// A new token, with the secret that is told once.
@@ -131,7 +138,7 @@ impl Access {
         let book: AccessBook = small_file::read(disk.as_ref(), &path)?.unwrap_or_default();
         let rates = Mutex::new(Rates::new(&config.limits));
         let book = RwLock::new(Arc::new(book));
-        let changing = tokio::sync::Mutex::new(());
+        let changing = Arc::default();
         Ok(Self { config, authority, clock, disk, path, book, changing, rates })
     }
 
@@ -149,31 +156,66 @@ impl Access {
 
     /// Changes the book; the change counts when it is on disk.
     pub(crate) async fn change<T>(
-        &self,
+        self: &Arc<Self>,
         change: impl FnOnce(&mut AccessBook, Micros) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let _alone = self.changing.lock().await;
+        self.change_with(Counts::OnDisk, change).await
+    }
+
+    /// Takes something away: in force at once, also when the disk does not take it.
+    pub(crate) async fn take_away<T>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut AccessBook, Micros) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.change_with(Counts::AtOnce, change).await
+    }
+
+    /// Whoever asked may go away meanwhile: what was begun is finished all the same, and nobody
+    /// changes anything before it is.
+    async fn change_with<T>(
+        self: &Arc<Self>,
+        counts: Counts,
+        change: impl FnOnce(&mut AccessBook, Micros) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let alone = Arc::clone(&self.changing).lock_owned().await;
         let before = self.book();
         let mut book = AccessBook::clone(&before);
         let outcome = change(&mut book, self.now())?;
         let book = Arc::new(book);
         // Those who wait are not in the file.
-        if before.tokens() != book.tokens() || !before.members().eq(book.members()) {
-            let (disk, path, content) = (self.disk.clone(), self.path.clone(), book.clone());
-            let written = tokio::task::spawn_blocking(move || {
-                small_file::write(disk.as_ref(), &path, content.as_ref())
-            });
-            let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-            written.map_err(|error| {
-                Failure::unavailable(format!("`{FILE}` cannot be written: {error}"))
-            })?;
+        if before.tokens() == book.tokens() && before.members().eq(book.members()) {
+            self.replace(book);
+            return Ok(outcome);
         }
-        *self.book.write().unwrap_or_else(PoisonError::into_inner) = book;
+        if counts == Counts::AtOnce {
+            self.replace(Arc::clone(&book));
+        }
+        let access = Arc::clone(self);
+        let written = tokio::task::spawn_blocking(move || {
+            let written = small_file::write(access.disk.as_ref(), &access.path, book.as_ref());
+            if written.is_ok() {
+                access.replace(book);
+            }
+            drop(alone);
+            written
+        });
+        let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        written.map_err(|error| {
+            let until = match counts {
+                Counts::OnDisk => "nothing was changed",
+                Counts::AtOnce => "it is in force until the host stops",
+            };
+            Failure::unavailable(format!("`{FILE}` cannot be written ({error}): {until}"))
+        })?;
         Ok(outcome)
     }
 
+    fn replace(&self, book: Arc<AccessBook>) {
+        *self.book.write().unwrap_or_else(PoisonError::into_inner) = book;
+    }
+
     pub(crate) async fn create_token(
-        &self,
+        self: &Arc<Self>,
         role: Role,
         life: Micros,
         max_uses: Option<u32>,
@@ -220,7 +262,7 @@ impl Access {
         }
         if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {
             let book = self.book();
-            if !book.holds(certificate.node, &certificate.serial) {
+            if !book.holds(certificate.node, &certificate.serial, self.now()) {
                 return Err(unauthenticated(
                     "this node's certificate is no longer good here: join again with a new token",
                 ));
@@ -230,17 +272,24 @@ impl Access {
                 principal: format!("node:{}", name.unwrap_or_default()),
                 role: Role::Node,
                 by: By::Certificate(certificate.node),
+                token: None,
             });
         }
         let peer = peer.ok_or_else(|| unauthenticated("the caller is not known"))?;
         if peer.is_local() {
-            return Ok(Caller { principal: "local".to_owned(), role: Role::Local, by: By::Place });
+            return Ok(Caller {
+                principal: "local".to_owned(),
+                role: Role::Local,
+                by: By::Place,
+                token: None,
+            });
         }
         if peer.legacy {
             return Ok(Caller {
                 principal: "legacy".to_owned(),
                 role: Role::Local,
                 by: By::OldClient,
+                token: None,
             });
         }
         if self.config.insecure && !peer.encrypted {
@@ -248,6 +297,7 @@ impl Access {
                 principal: "network".to_owned(),
                 role: Role::Operator,
                 by: By::Place,
+                token: None,
             });
         }
         Err(unauthenticated(
@@ -256,14 +306,35 @@ impl Access {
         ))
     }
 
-    /// Compares the secret in any case, so that the time it takes tells nothing.
-    fn by_token(&self, shown: &str, peer: Option<&PeerIdentity>) -> Result<Caller, Failure> {
-        self.check_failures(peer)?;
-        let caller = self.look_up(shown, peer);
-        if caller.is_err() {
-            self.count_failure(peer);
+    /// Compares the secret in any case, so that the time it takes tells nothing. A right token is
+    /// always taken: only wrong ones are counted.
+    pub(crate) fn by_token(
+        &self,
+        shown: &str,
+        peer: Option<&PeerIdentity>,
+    ) -> Result<Caller, Failure> {
+        // Readable by everybody on the way.
+        if peer.is_some_and(|peer| peer.legacy) {
+            return Err(unauthenticated("a token over plain text is not taken: use https://"));
         }
-        caller
+        self.look_up(shown, peer).map_err(|failure| self.wrong(failure, peer))
+    }
+
+    /// Counts a wrong token; after too many there is another answer.
+    fn wrong(&self, failure: Failure, peer: Option<&PeerIdentity>) -> Failure {
+        match self.check_failures(peer) {
+            Ok(()) => {
+                self.count_failure(peer);
+                failure
+            },
+            Err(too_many) => too_many,
+        }
+    }
+
+    /// False once the token that the caller showed is no longer good.
+    pub(crate) fn is_still_good(&self, caller: &Caller) -> bool {
+        let Some(id) = &caller.token else { return true };
+        self.book().token(id).is_some_and(|record| record.check(self.now()).is_ok())
     }
 
     fn look_up(&self, shown: &str, peer: Option<&PeerIdentity>) -> Result<Caller, Failure> {
@@ -281,7 +352,8 @@ impl Access {
             .map_err(|error: gswarm_tls::TokenError| unauthenticated(error.to_string()))?;
         let record = self.known(&token)?;
         let who = record.note.as_deref().unwrap_or(&record.id);
-        Ok(Caller { principal: format!("token:{who}"), role: record.role, by: By::Token })
+        let token = Some(record.id.clone());
+        Ok(Caller { principal: format!("token:{who}"), role: record.role, by: By::Token, token })
     }
 
     /// The record of a token that is right and still good.

@@ -12,6 +12,8 @@ pub struct Caller {
     pub role: Role,
     /// Why they may do that.
     pub by: Authority,
+    /// Id of the token that they showed.
+    pub token: Option<String>,
 }
 
 /// What a role rests on.
@@ -33,14 +35,14 @@ pub enum Authority {
 impl Caller {
     /// The admin of the host's own machine.
     pub fn local() -> Self {
-        Self { principal: "local".to_owned(), role: Role::Admin, by: Authority::Token }
+        Self { principal: "local".to_owned(), role: Role::Admin, by: Authority::Token, token: None }
     }
 
     /// True when records of this node may come from this caller. `is_member` says whether the node
-    /// has a certificate: then nothing less will do.
+    /// has a certificate: then nothing less will do, and without one a certificate is worth nothing.
     pub(crate) fn may_deliver(&self, node: NodeId, is_member: bool) -> bool {
         match self.by {
-            Authority::Certificate(own) => own == node,
+            Authority::Certificate(own) => own == node && is_member,
             Authority::Place => !is_member,
             Authority::Token | Authority::Cookie | Authority::OldClient => false,
         }

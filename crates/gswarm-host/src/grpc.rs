@@ -1,5 +1,7 @@
 //! The gRPC doors: every method with what it needs in one table.
 
+use std::time::Duration;
+
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -7,7 +9,7 @@ use gswarm_types::Role;
 use http::Version;
 use tonic::Status;
 
-use crate::caller::{Authority, Caller};
+use crate::caller::Caller;
 use crate::handle::{Handle, not_enough};
 use crate::serve::PeerIdentity;
 use crate::stream::to_status;
@@ -32,18 +34,28 @@ pub(crate) const METHODS: [(&str, Option<Role>); 13] = [
 /// What old clients speak.
 const OLD_SERVICE: &str = "/gswarm_profiler.";
 
+const MEMBERSHIP: &str = "/gswarm.v1.Membership/";
+/// From the head of a request to join to the end of its answer.
+const JOIN_TIME: Duration = Duration::from_secs(15);
+
 /// Stands before every service.
 pub(crate) async fn admit(
     State(handle): State<Handle>,
     mut request: Request,
     next: Next,
 ) -> Response {
+    let path = request.uri().path().to_owned();
     match check(&handle, &request) {
         Ok(caller) => {
             if let Some(caller) = caller {
                 request.extensions_mut().insert(caller);
             }
-            next.run(request).await
+            if !path.starts_with(MEMBERSHIP) {
+                return next.run(request).await;
+            }
+            // Anybody may ask, so nobody may take long.
+            let answer = tokio::time::timeout(JOIN_TIME, next.run(request)).await;
+            answer.unwrap_or_else(|_| Status::deadline_exceeded("that took too long").into_http())
         },
         Err(status) => status.into_http(),
     }
@@ -58,16 +70,23 @@ fn check(handle: &Handle, request: &Request) -> Result<Option<Caller>, Status> {
     if request.version() != Version::HTTP_2 {
         return Err(Status::failed_precondition("gRPC needs HTTP/2"));
     }
+    let headers = request.headers();
+    let is_page =
+        headers.contains_key(http::header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if is_page || !kind.is_some_and(|kind| kind.starts_with("application/grpc")) {
+        return Err(Status::permission_denied("this is for agents and programs, not for pages"));
+    }
     let peer = request.extensions().get::<PeerIdentity>();
-    handle.access().check_rate(peer).map_err(|failure| to_status(&failure))?;
-    let Some(role) = *needs else { return Ok(None) };
-    let caller = handle.access().caller(peer, request.headers());
-    let caller = caller.map_err(|failure| to_status(&failure))?;
-    if caller.by == Authority::OldClient && !path.starts_with(OLD_SERVICE) {
+    if peer.is_some_and(|peer| peer.legacy) && !path.starts_with(OLD_SERVICE) {
         return Err(Status::unauthenticated(
             "agents join with TLS: `gswarm join HOST --token ...`",
         ));
     }
+    handle.access().check_rate(peer).map_err(|failure| to_status(&failure))?;
+    let Some(role) = *needs else { return Ok(None) };
+    let caller = handle.access().caller(peer, request.headers());
+    let caller = caller.map_err(|failure| to_status(&failure))?;
     if caller.role < role {
         return Err(to_status(&not_enough(&caller, role)));
     }

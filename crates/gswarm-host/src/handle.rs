@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     pub(crate) tasks: TaskTracker,
     pub(crate) version: String,
     pub(crate) simulated: bool,
-    pub(crate) access: Access,
+    pub(crate) access: Arc<Access>,
 }
 
 /// An export on its way.
@@ -336,7 +336,7 @@ impl Handle {
         self.inner.access.config().insecure
     }
 
-    pub(crate) fn access(&self) -> &Access {
+    pub(crate) fn access(&self) -> &Arc<Access> {
         &self.inner.access
     }
 

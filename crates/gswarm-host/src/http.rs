@@ -28,6 +28,9 @@ use crate::stream::RecorderService;
 
 use door::Door;
 
+/// A login is a token: strangers need not send more.
+const LOGIN_BYTES_MAX: usize = 4_096;
+
 /// Everything that can be asked over HTTP.
 #[rustfmt::skip]
 fn doors() -> Vec<Door> {
@@ -41,7 +44,7 @@ fn doors() -> Vec<Door> {
         Door::new(Method::PATCH, "/api/v1/settings", Role::Operator, patch(status::change_settings)),
         Door::new(Method::GET, "/api/v1/retention", Role::Viewer, get(status::retention)),
         Door::new(Method::POST, "/api/v1/host/stop", Role::Admin, post(status::stop_host)),
-        Door::open(Method::POST, "/api/v1/login", post(access::login)),
+        Door::open(Method::POST, "/api/v1/login", post(access::login).layer(DefaultBodyLimit::max(LOGIN_BYTES_MAX))),
         Door::new(Method::GET, "/api/v1/whoami", Role::Viewer, get(access::whoami)),
         Door::new(Method::GET, "/api/v1/tokens", Role::Admin, get(access::tokens)),
         Door::new(Method::POST, "/api/v1/tokens", Role::Admin, post(access::create_token)),

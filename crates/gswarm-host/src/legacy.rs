@@ -7,8 +7,8 @@ pub(crate) mod convert;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gswarm_api::Failure;
 use gswarm_api::body::{SettingsChange, StartRequest};
+use gswarm_api::{ErrorCode, Failure};
 use gswarm_core::{ClockOffset, Listed};
 use gswarm_types::{
     AllowSet, Body, Incarnation, Micros, NodeName, PeerLink, Record, Table, Values,
@@ -51,6 +51,7 @@ fn caller<T>(request: &Request<T>) -> Caller {
         principal: "nobody".to_owned(),
         role: gswarm_types::Role::Node,
         by: crate::caller::Authority::Place,
+        token: None,
     })
 }
 
@@ -247,6 +248,10 @@ struct LegacyStream {
 impl LegacyStream {
     async fn begin(handle: &Handle, update: &legacy::MetricsUpdate) -> Result<Self, Failure> {
         let node = convert::node_id(&update.hostname);
+        if handle.access().book().member(node).is_some() {
+            let message = "a node that has joined speaks for itself";
+            return Err(Failure::new(ErrorCode::PermissionDenied, message));
+        }
         let stream = handle.new_stream();
         let now = handle.time().now();
         // Unique enough: microseconds of the start and the number of the stream.

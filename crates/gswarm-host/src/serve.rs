@@ -65,6 +65,14 @@ impl PeerIdentity {
     }
 }
 
+/// Who shares an address: of IPv6 one machine has a whole network.
+pub(crate) fn household(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 /// A listener: real sockets, or in-memory pipes in tests and simulations.
 pub trait Acceptor: Send + 'static {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
@@ -151,20 +159,20 @@ pub(crate) async fn run<A: Acceptor>(
 
 /// Connections by address.
 #[derive(Debug, Clone)]
-struct Crowd {
+pub(crate) struct Crowd {
     most: usize,
     open: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
 /// One connection of an address; given back when it ends.
 #[derive(Debug)]
-struct Place {
+pub(crate) struct Place {
     crowd: Crowd,
     address: Option<IpAddr>,
 }
 
 impl Crowd {
-    fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { most, open: Arc::default() }
     }
 
@@ -173,9 +181,8 @@ impl Crowd {
     }
 
     /// `None` when the address has enough of them.
-    fn enter(&self, peer: &PeerIdentity) -> Option<Place> {
-        let address =
-            peer.address.filter(|_| !peer.is_local()).map(|address| address.to_canonical());
+    pub(crate) fn enter(&self, peer: &PeerIdentity) -> Option<Place> {
+        let address = peer.address.filter(|_| !peer.is_local()).map(household);
         if let Some(address) = address {
             let mut counts = self.counts();
             let count = counts.entry(address).or_default();

@@ -13,10 +13,12 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use crate::serve::{Acceptor, PeerIdentity};
+use crate::serve::{Acceptor, Crowd, PeerIdentity};
 
 /// Handshakes that may be under way on one listener.
 const HANDSHAKES_MAX: usize = 512;
+/// The same from one address; this machine is exempt.
+const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 /// From the connection to the end of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first byte of every TLS connection: a handshake record.
@@ -78,11 +80,18 @@ pub struct TlsAcceptor {
     config: Arc<ServerConfig>,
     plain: Arc<PlainFrom>,
     handshakes: JoinSet<io::Result<(Stream, PeerIdentity)>>,
+    crowd: Crowd,
 }
 
 impl TlsAcceptor {
     pub fn new(listener: TcpListener, config: Arc<ServerConfig>, plain: PlainFrom) -> Self {
-        Self { listener, config, plain: Arc::new(plain), handshakes: JoinSet::new() }
+        Self {
+            listener,
+            config,
+            plain: Arc::new(plain),
+            handshakes: JoinSet::new(),
+            crowd: Crowd::new(HANDSHAKES_PER_ADDRESS_MAX),
+        }
     }
 }
 
@@ -98,10 +107,15 @@ impl Acceptor for TlsAcceptor {
                 },
                 accepted = self.listener.accept(), if self.handshakes.len() < HANDSHAKES_MAX => {
                     let (stream, address) = accepted?;
+                    let Some(place) = self.crowd.enter(&PeerIdentity::plain(address.ip())) else {
+                        tracing::debug!(%address, "too many handshakes from one address");
+                        continue;
+                    };
                     let (config, plain) = (Arc::clone(&self.config), Arc::clone(&self.plain));
                     self.handshakes.spawn(async move {
                         let greeted = greet(stream, address, config, &plain);
                         let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, greeted).await;
+                        drop(place);
                         let greeted = greeted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
                         greeted.inspect_err(|error| {
                             tracing::debug!(%address, %error, "no handshake");

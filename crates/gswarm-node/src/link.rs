@@ -130,13 +130,14 @@ impl Link {
 
     /// Keeps the certificate fresh while a stream lasts; never returns.
     async fn stay_ready(connect: Arc<dyn Connect>, who: Who) {
-        let Some(every) = connect.prepare_every() else { return std::future::pending().await };
-        loop {
+        // Asked anew each time: a certificate that came meanwhile has a life of its own.
+        while let Some(every) = connect.prepare_every() {
             tokio::time::sleep(every).await;
             if let Err(reason) = connect.prepare(&who).await {
                 tracing::warn!(?reason, "the certificate could not be renewed");
             }
         }
+        std::future::pending().await
     }
 
     async fn stream(&mut self) -> Course {

@@ -148,10 +148,15 @@ impl TlsConnect {
         let mut client = MembershipClient::new(self.channel(Arc::new(config)).await?);
         let answered = client.join(request).await;
         let answer = answered.map_err(|status| self.refused(&status))?.into_inner();
+        let host = introduced.fingerprint();
         if answer.pending {
+            // Whoever approves has compared this host: no other may take its place meanwhile.
+            if let Some(authority) = introduced.authority() {
+                self.files.keep_authority(&authority).map_err(unusable)?;
+            }
             return Err(self.pending(who, &key, &introduced));
         }
-        self.take(key, answer).await
+        self.take(key, answer, host).await
     }
 
     fn pending(&self, who: &Who, key: &KeyFile, introduced: &Introduced) -> NotReady {
@@ -171,15 +176,25 @@ impl TlsConnect {
         let channel = self.channel(Arc::clone(&current.config)).await?;
         let answered = MembershipClient::new(channel).renew(request).await;
         let answer = answered.map_err(|status| self.refused(&status))?.into_inner();
-        self.take(key, answer).await?;
+        self.take(key, answer, Some(current.authority)).await?;
         tracing::info!("certificate renewed");
         Ok(())
     }
 
-    async fn take(&self, key: KeyFile, answer: v1::JoinAnswer) -> Result<(), NotReady> {
+    /// Takes a certificate from the host that was spoken to, and from no other.
+    async fn take(
+        &self,
+        key: KeyFile,
+        answer: v1::JoinAnswer,
+        host: Option<Fingerprint>,
+    ) -> Result<(), NotReady> {
         let identity =
             Identity { key, chain: answer.certificate_pem, authority: answer.authority_pem };
         let current = current(&identity).map_err(unusable)?;
+        if Some(current.authority) != host {
+            let message = "the host gave a certificate of another authority than its own";
+            return Err(NotReady::Refused(message.to_owned()));
+        }
         let files = self.files.clone();
         let written = tokio::task::spawn_blocking(move || files.write(&identity)).await;
         written.map_err(unusable)?.map_err(unusable)?;
@@ -240,7 +255,7 @@ impl Connect for TlsConnect {
         if error.contains("UnknownIssuer") || error.contains("BadSignature") {
             let whose = match &self.token {
                 Some(_) => "the token is from another host",
-                None => "this node joined another host, or the host was set up anew",
+                None => "this node knows another host, or the host was set up anew",
             };
             return Some(NotReady::Refused(format!(
                 "{at} is not the host that this node trusts: {whose}; `gswarm token create` on the \

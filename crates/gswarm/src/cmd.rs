@@ -132,15 +132,19 @@ impl Context {
             Some(token) => Some(token),
             None => Credentials::open(self.home.root())?.token(target),
         };
-        if target.is_loopback() {
-            let local = || secure::read_local_token(self.home.root(), target.port());
-            return Ok(Shown { trust: None, bearer: kept.or_else(local) });
+        if kept.is_none() && target.is_loopback() {
+            let own = secure::read_local_token(self.home.root(), target.port());
+            return Ok(own.map_or_else(Shown::default, |own| Shown {
+                trust: own.trust,
+                bearer: Some(own.token),
+            }));
         }
         let Some(secret) = kept else { return Ok(Shown::default()) };
         let token: Token = secret.expose().parse().map_err(|error| {
             Fault::invalid(format!("the token for {target} cannot be used: {error}"))
                 .hint(format!("log in again with `gswarm login {target}`"))
         })?;
+        // Also on this machine: whoever listens there need not be the host.
         let trust = Some(HostTrust::Fingerprint(token.authority()));
         Ok(Shown { trust, bearer: Some(secret) })
     }

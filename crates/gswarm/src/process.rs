@@ -134,6 +134,18 @@ impl Drop for RunGuard {
     }
 }
 
+/// As many open files as this process may have: hosts hold a descriptor for each node.
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wish = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, wish)
+    {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
 /// Asks the process to end, and waits until it did.
 pub(crate) async fn stop(identity: Identity) -> anyhow::Result<()> {
     if !signal(identity)? {

@@ -20,7 +20,8 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Writes a file that nobody but its owner can read, as a whole or not at all.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let parent = path.parent().unwrap_or_else(|| Path::new("."));
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or_else(|| Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = parent.join(format!(".{name}.{}.tmp", std::process::id()));

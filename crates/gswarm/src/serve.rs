@@ -33,7 +33,7 @@ use crate::fault::Fault;
 use crate::output::remark;
 use crate::paths;
 use crate::plan::{AgentPlan, ExportFormat, HostPlan, UpPlan, Way};
-use crate::process::{RunFile, RunGuard};
+use crate::process::{self, RunFile, RunGuard};
 use crate::secure::{self, LocalToken};
 
 /// Free bytes that ingest leaves on a large disk.
@@ -44,7 +44,7 @@ const DISK_RESERVE_SHARE: u64 = 20;
 /// Runs a host until it is told to stop.
 pub(crate) async fn run_host(plan: HostPlan) -> anyhow::Result<()> {
     let running = RunningHost::start(&plan).await?;
-    let token = running.first_token(&plan).await?;
+    let token = running.first_token(&plan).await;
     remark(&banner::host(&plan, &running.addresses, &running.store().await?, token.as_ref()));
     tokio::select! {
         () = told_to_stop() => {},
@@ -112,7 +112,7 @@ pub(crate) async fn run_up(plan: UpPlan) -> anyhow::Result<()> {
         }
         agents.push(RunningAgent::start(&agent).await?);
     }
-    let token = host.first_token(&plan.host).await?;
+    let token = host.first_token(&plan.host).await;
     remark(&banner::host(&plan.host, &host.addresses, &host.store().await?, token.as_ref()));
     remark(&banner::up(&plan));
     tokio::select! {
@@ -137,6 +137,7 @@ struct RunningHost {
 
 impl RunningHost {
     async fn start(plan: &HostPlan) -> anyhow::Result<Self> {
+        process::raise_file_limit();
         // Before the lock, which makes the data directory: a port that was taken meanwhile leaves
         // nothing behind. Who connects already waits for `serve`.
         let listeners = listen::bind(plan).await?;
@@ -149,9 +150,11 @@ impl RunningHost {
         config.access.local_token = Some(token.clone());
         let parts = HostParts { authority: Some(Arc::clone(&authority)), ..parts() };
         let host = Host::start(config, parts).await.map_err(unstartable)?;
+        let fingerprint = authority.fingerprint();
         listen::serve(&host, plan, listeners, authority)?;
         let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
-        let token = LocalToken::announce(&plan.home, &ports, &token).inspect_err(|error| {
+        let shown = (!plan.access.insecure).then_some(fingerprint);
+        let token = LocalToken::announce(&plan.home, &ports, &token, shown).inspect_err(|error| {
             tracing::warn!(%error, "the token of this machine cannot be written");
         });
         let run = RunFile::of_host(addresses.iter().map(ToString::to_string).collect())?;
@@ -160,14 +163,19 @@ impl RunningHost {
     }
 
     /// A token for the first nodes, made where somebody sees it: it must not stand in a log.
-    async fn first_token(&self, plan: &HostPlan) -> anyhow::Result<Option<Secret>> {
+    async fn first_token(&self, plan: &HostPlan) -> Option<Secret> {
         if !plan.is_encrypted() || !std::io::stderr().is_terminal() {
-            return Ok(None);
+            return None;
         }
         let request =
             TokenRequest { note: Some("host start".to_owned()), ..TokenRequest::default() };
-        let token = self.host.handle().create_token(&Caller::local(), request).await?;
-        Ok(Some(Secret::new(token.secret)))
+        match self.host.handle().create_token(&Caller::local(), request).await {
+            Ok(token) => Some(Secret::new(token.secret)),
+            Err(failure) => {
+                remark(&format!("no token yet: {failure}"));
+                None
+            },
+        }
     }
 
     async fn store(&self) -> anyhow::Result<StoreBody> {

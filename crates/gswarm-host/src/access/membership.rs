@@ -1,7 +1,9 @@
 //! Nodes become members: with a token at once, without one when somebody approves.
 
+use std::sync::Arc;
+
 use gswarm_api::{ErrorCode, Failure};
-use gswarm_core::Certified;
+use gswarm_core::{Asked, Certified};
 use gswarm_tls::{Issued, Token};
 use gswarm_types::{NodeId, NodeName};
 use gswarm_wire::v1;
@@ -57,11 +59,12 @@ impl Membership for MembershipService {
 pub(crate) enum Joined {
     Now,
     Waiting,
+    StillWaiting,
 }
 
 impl Access {
     pub(crate) async fn join(
-        &self,
+        self: &Arc<Self>,
         peer: Option<&PeerIdentity>,
         request: &v1::JoinRequest,
     ) -> Result<(v1::JoinAnswer, Joined), Failure> {
@@ -93,8 +96,10 @@ impl Access {
                     },
                     None => {
                         let asked = book.apply(node, name.clone(), &key, &address, now);
-                        if !asked.map_err(refused)? {
-                            return Ok(Joined::Waiting);
+                        match asked.map_err(refused)? {
+                            Asked::First => return Ok(Joined::Waiting),
+                            Asked::Again => return Ok(Joined::StillWaiting),
+                            Asked::Approved => {},
                         }
                     },
                 }
@@ -105,17 +110,18 @@ impl Access {
             .await?;
         match joined {
             Joined::Now => Ok((self.answer(issued)?, joined)),
-            Joined::Waiting => Ok((v1::JoinAnswer { pending: true, ..Default::default() }, joined)),
+            Joined::Waiting | Joined::StillWaiting => {
+                Ok((v1::JoinAnswer { pending: true, ..Default::default() }, joined))
+            },
         }
     }
 
     fn join_token(&self, text: &str, peer: Option<&PeerIdentity>) -> Result<String, Failure> {
-        self.check_failures(peer)?;
         let known = text
             .parse::<Token>()
             .map_err(|error| unauthenticated(error.to_string()))
             .and_then(|token| self.known(&token));
-        let record = known.inspect_err(|_| self.count_failure(peer))?;
+        let record = known.map_err(|failure| self.wrong(failure, peer))?;
         if record.role != gswarm_types::Role::Node {
             let message = format!(
                 "this token is for people ({}), not for nodes: `gswarm token create` on the host \
@@ -127,7 +133,17 @@ impl Access {
         Ok(record.id)
     }
 
-    async fn renew(&self, node: NodeId, request: &str) -> Result<v1::JoinAnswer, Failure> {
+    async fn renew(
+        self: &Arc<Self>,
+        node: NodeId,
+        request: &str,
+    ) -> Result<v1::JoinAnswer, Failure> {
+        // Each renewal is a write of the whole list.
+        let left = self.book().ends(node).map(|ends| ends - self.now());
+        if left.is_some_and(|left| left.0 > self.config.certificate_life.0 / 4 * 3) {
+            let message = "the node's certificate is fresh: there is nothing to renew yet";
+            return Err(Failure::new(ErrorCode::FailedPrecondition, message));
+        }
         let issued = self.sign(request, node)?;
         let (key, given) = (issued.key.to_string(), issued.clone());
         self.change(|book, now| {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use gswarm_types::Micros;
 
 use super::Limits;
+use crate::serve::household;
 
 /// Addresses that are remembered; the one that was quiet the longest goes first.
 const ADDRESSES_MAX: usize = 4_096;
@@ -38,7 +39,7 @@ impl Rates {
     }
 
     fn past(&mut self, address: IpAddr, now: Micros) -> &mut Past {
-        let address = address.to_canonical();
+        let address = household(address);
         if !self.addresses.contains_key(&address) && self.addresses.len() >= ADDRESSES_MAX {
             let oldest = self.addresses.iter().min_by_key(|(_, past)| past.at).map(|(a, _)| *a);
             if let Some(oldest) = oldest {

@@ -4,7 +4,7 @@ use gswarm_api::body::{
     NewTokenBody, NodesBody, RemovedBody, TokenBody, TokenRequest, TokensBody, WaitingBody, WhoBody,
 };
 use gswarm_api::{ErrorCode, Failure, timestamp};
-use gswarm_core::{TokenRecord, TokenRefusal};
+use gswarm_core::{ApproveRefusal, TokenRecord, TokenRefusal};
 use gswarm_tls::Fingerprint;
 use gswarm_types::{EventKind, Micros, NodeId, Role, Severity};
 use gswarm_wire::v1;
@@ -48,6 +48,9 @@ impl Handle {
         if request.max_uses.is_some_and(|uses| !(1..=USES_MAX).contains(&uses)) {
             return Err(Failure::invalid(format!("a token may be used 1 to {USES_MAX} times")));
         }
+        if request.max_uses.is_some() && role != Role::Node {
+            return Err(Failure::invalid("only tokens for nodes have a number of uses"));
+        }
         let note = request.note.filter(|note| !note.is_empty());
         if let Some(note) = &note
             && (note.chars().count() > NOTE_CHARS_MAX || note.chars().any(char::is_control))
@@ -73,7 +76,7 @@ impl Handle {
         need(caller, Role::Admin)?;
         let record = self
             .access()
-            .change(|book, _| {
+            .take_away(|book, _| {
                 if !book.revoke(&id) {
                     let id: String = id.chars().take(64).flat_map(char::escape_debug).collect();
                     let message =
@@ -132,13 +135,9 @@ impl Handle {
         let approved = self
             .access()
             .change(|book, _| {
-                let found = book.approve(&name).map(waiting_body);
-                found.ok_or_else(|| {
-                    let name: String =
-                        name.chars().take(160).flat_map(char::escape_debug).collect();
-                    let message = format!("no node `{name}` waits: `gswarm nodes` shows who does");
-                    Failure::not_found(message).because("NODE_NOT_WAITING")
-                })
+                book.approve(&name)
+                    .map(waiting_body)
+                    .map_err(|refusal| not_approved(&name, refusal))
             })
             .await?;
         let message = format!("`{}` approved by {}", approved.name, caller.principal);
@@ -152,12 +151,24 @@ impl Handle {
         let known = self.ask(|reply| Call::Node(name.clone(), reply)).await?;
         let id = match &known {
             Ok(node) => node.node_id.parse().ok(),
-            Err(_) => self.access().book().find(&name),
+            Err(_) => match self.access().book().find(&name).as_slice() {
+                [] => None,
+                [id] => Some(*id),
+                several => {
+                    let ids: Vec<String> = several.iter().map(ToString::to_string).collect();
+                    let message =
+                        format!("several nodes go by this name: say which, {}", ids.join(" or "));
+                    return Err(Failure::new(ErrorCode::Conflict, message));
+                },
+            },
         };
         let Some(id) = id else {
             return Err(known.err().unwrap_or_else(|| Failure::not_found("there is no such node")));
         };
-        let removed = self.access().change(|book, _| Ok(book.remove(id))).await?;
+        let removed = self.access().take_away(|book, _| Ok(book.remove(id))).await;
+        // Whatever the disk says.
+        self.ask(|reply| Call::Disconnect(id, reply)).await?;
+        let removed = removed?;
         if !removed {
             let message = format!(
                 "`{name}` has no certificate to take back: it comes from this machine or over an \
@@ -165,7 +176,6 @@ impl Handle {
             );
             return Err(Failure::new(ErrorCode::FailedPrecondition, message));
         }
-        self.ask(|reply| Call::Disconnect(id, reply)).await?;
         let message = format!("removed by {}", caller.principal);
         self.tell_event(Some(id), EventKind::Other("node_removed".to_owned()), message).await?;
         Ok(RemovedBody { name, node_id: id.to_string() })
@@ -177,12 +187,10 @@ impl Handle {
         peer: Option<&PeerIdentity>,
         request: v1::JoinRequest,
     ) -> Result<v1::JoinAnswer, Failure> {
-        let waited =
-            self.access().book().applicants().any(|(id, _)| id.to_string() == request.node_id);
         let (answer, joined) = self.access().join(peer, &request).await?;
         let (kind, message) = match joined {
             Joined::Now => ("node_joined", format!("`{}` joined", request.node_name)),
-            Joined::Waiting if waited => return Ok(answer),
+            Joined::StillWaiting => return Ok(answer),
             Joined::Waiting => (
                 "node_waiting",
                 format!("`{0}` waits: `gswarm nodes approve {0}` lets it in", request.node_name),
@@ -201,6 +209,31 @@ impl Handle {
         tracing::info!(target: "access", "{message}");
         let severity = Severity::Info;
         self.ask(|reply| Call::Event { node, kind, severity, message, reply }).await
+    }
+}
+
+fn not_approved(name: &str, refusal: ApproveRefusal) -> Failure {
+    let name: String = name.chars().take(160).flat_map(char::escape_debug).collect();
+    match refusal {
+        ApproveRefusal::Nobody => {
+            let message = format!("no node `{name}` waits: `gswarm nodes` shows who does");
+            Failure::not_found(message).because("NODE_NOT_WAITING")
+        },
+        ApproveRefusal::Several(all) => {
+            let all: Vec<String> = all
+                .iter()
+                .map(|(id, key)| {
+                    let key: Option<Fingerprint> = key.parse().ok();
+                    format!("{id} (key {})", key.map_or_else(String::new, |key| key.brief()))
+                })
+                .collect();
+            let message = format!(
+                "several nodes wait as `{name}`: approve by id, after a look at the key that the \
+                 machine shows: {}",
+                all.join(", ")
+            );
+            Failure::new(ErrorCode::Conflict, message)
+        },
     }
 }
 

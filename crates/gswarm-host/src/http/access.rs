@@ -8,7 +8,7 @@ use gswarm_api::body::{
     WhoBody,
 };
 use gswarm_api::{ErrorBody, Failure};
-use http::{Extensions, HeaderMap, HeaderValue, header};
+use http::{Extensions, HeaderValue, header};
 
 use super::answer::{Answer, JsonBody, Refusal, Segment};
 use super::door::By;
@@ -33,13 +33,11 @@ pub(super) async fn login(
 ) -> Result<Response, Refusal> {
     let peer = extensions.get::<PeerIdentity>();
     let wrong = || Refusal(Failure::invalid("`token` is not a token"));
-    let mut shown = HeaderMap::new();
-    let value = HeaderValue::try_from(format!("Bearer {}", request.token)).map_err(|_| wrong())?;
-    shown.insert(header::AUTHORIZATION, value);
-    let caller = handle.access().caller(peer, &shown)?;
+    let caller = handle.access().by_token(request.token.trim(), peer)?;
     let body = handle.whoami(&caller);
     let secure = if peer.is_some_and(|peer| peer.encrypted) { "; Secure" } else { "" };
-    let cookie = format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}", request.token);
+    let cookie =
+        format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}", request.token.trim());
     let mut cookie = HeaderValue::try_from(cookie).map_err(|_| wrong())?;
     cookie.set_sensitive(true);
     Ok(([(header::SET_COOKIE, cookie)], Json(body)).into_response())

@@ -85,15 +85,17 @@ fn check(handle: &Handle, needs: Needs, request: &Request) -> Result<Option<Call
     if request.headers().get(header::CONTENT_ENCODING).is_some_and(|kind| kind != "identity") {
         return Err(Failure::invalid("a compressed body is not taken: send it as it is"));
     }
+    if peer.is_some_and(|peer| peer.legacy) && is_new(request.uri().path()) {
+        let message = "old clients may use the old paths only: use TLS and a token";
+        return Err(Failure::new(ErrorCode::Unauthenticated, message));
+    }
     let Needs::Role(role) = needs else { return Ok(None) };
     let caller = access.caller(peer, request.headers())?;
     match caller.by {
-        Authority::Place => site.check_host(&access.config().allowed_hosts)?,
-        Authority::OldClient if is_new(request.uri().path()) => {
-            let message = "old clients may use the old paths only: use TLS and a token";
-            return Err(Failure::new(ErrorCode::Unauthenticated, message));
+        Authority::Place | Authority::OldClient => {
+            site.check_host(&access.config().allowed_hosts)?;
         },
-        _ => {},
+        Authority::Token | Authority::Cookie | Authority::Certificate(_) => {},
     }
     if caller.role < role {
         return Err(not_enough(&caller, role));
@@ -110,6 +112,8 @@ struct Site<'a> {
     host: Option<&'a str>,
     origin: Option<&'a str>,
     fetch_site: Option<&'a str>,
+    /// A page that came in plain text is not ours then.
+    encrypted: bool,
 }
 
 impl<'a> Site<'a> {
@@ -120,6 +124,7 @@ impl<'a> Site<'a> {
             host: text(headers, &header::HOST).or(authority),
             origin: text(headers, &header::ORIGIN),
             fetch_site: text(headers, &HeaderName::from_static("sec-fetch-site")),
+            encrypted: request.extensions().get::<PeerIdentity>().is_some_and(|p| p.encrypted),
         }
     }
 
@@ -132,7 +137,8 @@ impl<'a> Site<'a> {
                 _ => Ok(()),
             };
         };
-        let site = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        let plain = origin.strip_prefix("http://").filter(|_| !self.encrypted);
+        let site = plain.or_else(|| origin.strip_prefix("https://"));
         let is_own = site.is_some() && site == self.host;
         if is_own || allowed.iter().any(|known| known.trim_end_matches('/') == origin) {
             return Ok(());
@@ -228,7 +234,7 @@ mod tests {
     use super::*;
 
     fn site<'a>(host: &'a str, origin: Option<&'a str>) -> Site<'a> {
-        Site { host: Some(host), origin, fetch_site: None }
+        Site { host: Some(host), origin, fetch_site: None, encrypted: false }
     }
 
     #[test]
@@ -244,6 +250,8 @@ mod tests {
         {
             assert!(!check("a:8090", Some(origin)), "{origin}");
         }
+        let over_tls = Site { encrypted: true, ..site("a", Some("http://a")) };
+        assert!(over_tls.check_origin(&[]).is_err());
         let fetched = |word| Site { fetch_site: Some(word), ..site("a", None) }.check_origin(&[]);
         assert!(fetched("same-origin").is_ok() && fetched("none").is_ok());
         assert!(fetched("cross-site").is_err() && fetched("same-site").is_err());

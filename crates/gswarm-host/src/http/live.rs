@@ -18,6 +18,8 @@ use crate::recorder::{Snapshot, event_body};
 
 /// The last values of a node without a connection are shown for this long.
 const GONE_SHOWN_FOR: Micros = Micros::from_secs(600);
+/// How often the token of a reader is looked at.
+const RECHECK_EVERY: Duration = Duration::from_secs(10);
 /// The largest message of a reader.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// A reader that does not take a message for this long is let go.
@@ -50,6 +52,7 @@ pub(super) async fn open(
     // Counted among the host's tasks, so that a stop waits for the closing frame.
     Ok(upgrade
         .max_message_size(MESSAGE_BYTES_MAX)
+        .max_frame_size(MESSAGE_BYTES_MAX)
         .on_upgrade(move |socket| tasks.track_future(serve(socket))))
 }
 
@@ -84,8 +87,15 @@ async fn watch(handle: Handle, caller: Caller, socket: &mut WebSocket) -> (u16, 
     {
         return GONE;
     }
+    let mut recheck = tokio::time::interval(RECHECK_EVERY);
     loop {
         let fine = tokio::select! {
+            _ = recheck.tick() => {
+                if !handle.access().is_still_good(&caller) {
+                    return (close_code::POLICY, "the token is no longer good: log in again");
+                }
+                true
+            },
             message = socket.recv() => match message {
                 Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
                     Ok(ClientMessage::Subscribe(Subscribe { nodes, events })) => {

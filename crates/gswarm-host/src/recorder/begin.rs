@@ -109,7 +109,7 @@ pub(crate) async fn start(
         tasks: tasks.clone(),
         version: recorder.config.version.clone(),
         simulated: recorder.config.simulated,
-        access,
+        access: Arc::new(access),
     });
     recorder.look_for_missing(missing);
     recorder.resume_exports();

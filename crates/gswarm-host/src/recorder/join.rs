@@ -141,11 +141,16 @@ impl Recorder {
 
     /// The node was removed: its stream ends at once.
     pub(super) fn disconnect(&mut self, id: NodeId) {
-        let stream = self.nodes.get_mut(&id).and_then(|node| node.stream.take());
-        if let Some(stream) = stream {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let refuse = || {
             let message = "this node was removed from the cluster: join again with a new token";
-            let failure = Failure::new(ErrorCode::PermissionDenied, message);
-            let _gone = stream.outbox.try_send(ToAgent::Close(failure));
+            Failure::new(ErrorCode::PermissionDenied, message)
+        };
+        if let Some(contender) = node.contender.take() {
+            answer(*contender, Err(refuse()));
+        }
+        if let Some(stream) = node.stream.take() {
+            let _gone = stream.outbox.try_send(ToAgent::Close(refuse()));
             let message = "removed".to_owned();
             self.event(Some(id), EventKind::NodeDisconnected, Severity::Warning, message);
         }

@@ -84,6 +84,11 @@ pub(super) async fn drive(
     let boot_id = introduction.boot_id.clone();
     let boots = introduction.boots.clone();
     let joined = join(&handle, introduction, id, clock, outbox).await?;
+    // Somebody may have removed the node while it took its time to get here.
+    if let Err(status) = check_sender(&handle, &caller, node) {
+        let _stopping = handle.ingest().send(Ingest::Leave { stream: id, node }).await;
+        return Err(status);
+    }
     let mut session = Session {
         handle,
         out,

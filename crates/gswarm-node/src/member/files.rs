@@ -66,6 +66,14 @@ impl Files {
         Ok(key)
     }
 
+    /// Whom to trust until there is a certificate.
+    pub(super) fn keep_authority(&self, pem: &str) -> io::Result<()> {
+        if self.authority().as_deref() == Some(pem) {
+            return Ok(());
+        }
+        self.put("authority.pem", pem)
+    }
+
     /// The certificate last: it is what makes the rest count.
     pub(super) fn write(&self, identity: &Identity) -> io::Result<()> {
         self.put("authority.pem", &identity.authority)?;

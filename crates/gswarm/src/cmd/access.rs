@@ -145,7 +145,7 @@ pub(super) async fn login(context: &Context, args: &LoginArgs) -> anyhow::Result
         Fault::invalid(format!("this is no token: {error}"))
             .hint("`gswarm token create --role viewer` on the host makes one")
     })?;
-    let trust = (!target.is_loopback()).then(|| HostTrust::Fingerprint(token.authority()));
+    let trust = Some(HostTrust::Fingerprint(token.authority()));
     let client = Client::new(target.clone(), Shown { trust, bearer: Some(token.reveal()) })?;
     let who = client.whoami().await?;
     let mut kept = Credentials::open(context.home.root())?;

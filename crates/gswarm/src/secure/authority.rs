@@ -32,6 +32,18 @@ pub(crate) fn open(data_dir: &Path) -> anyhow::Result<Arc<Authority>> {
             );
             Err(Fault::not_now(message).hint(hint).into())
         },
+        (Some(_), None) if data_dir.join("access.json").try_exists().unwrap_or(true) => {
+            let message = format!(
+                "`{}` is gone: without it nobody knows whom the nodes trust",
+                certificate_path.display()
+            );
+            let hint = format!(
+                "bring it back (a copy is all that browsers need), or remove `{}` and \
+                 `access.json`: every node must then join again",
+                dir.display()
+            );
+            Err(Fault::not_now(message).hint(hint).into())
+        },
         // A key alone: the host was killed before anybody saw its certificate.
         (_, None) => {
             let authority = Authority::create(SystemClock.wall()).with_context(unreadable)?;

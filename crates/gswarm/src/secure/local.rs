@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use gswarm_tls::Secret;
+use gswarm_tls::{Fingerprint, HostTrust, Secret};
 use serde::{Deserialize, Serialize};
 
 use super::{read_private, write_private};
@@ -16,6 +16,17 @@ struct LocalFile {
     #[serde(flatten)]
     host: Identity,
     token: String,
+    /// Fingerprint of the host's authority; `None` where it speaks no TLS.
+    #[serde(default)]
+    authority: Option<String>,
+}
+
+/// What a command needs to be the admin of a host on this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    pub(crate) token: Secret,
+    /// Whoever else took the port meanwhile does not have it.
+    pub(crate) trust: Option<HostTrust>,
 }
 
 /// The files of a running host; they go with it.
@@ -33,8 +44,17 @@ impl LocalToken {
     }
 
     /// Tells it to commands of the same user.
-    pub(crate) fn announce(root: &Path, ports: &[u16], token: &Secret) -> io::Result<Self> {
-        let file = LocalFile { host: Identity::own()?, token: token.expose().to_owned() };
+    pub(crate) fn announce(
+        root: &Path,
+        ports: &[u16],
+        token: &Secret,
+        authority: Option<Fingerprint>,
+    ) -> io::Result<Self> {
+        let file = LocalFile {
+            host: Identity::own()?,
+            token: token.expose().to_owned(),
+            authority: authority.map(|authority| authority.to_string()),
+        };
         let text = serde_json::to_string(&file)?;
         let mut paths = Vec::with_capacity(ports.len());
         for port in ports {
@@ -60,8 +80,12 @@ fn path(root: &Path, port: u16) -> PathBuf {
 }
 
 /// The token of the host that this user runs at the port.
-pub(crate) fn read(root: &Path, port: u16) -> Option<Secret> {
+pub(crate) fn read(root: &Path, port: u16) -> Option<Own> {
     let text = read_private(&path(root, port)).ok().flatten()?;
     let file: LocalFile = serde_json::from_str(&text).ok()?;
-    file.host.is_alive().then(|| Secret::new(file.token))
+    let trust = match file.authority {
+        Some(text) => Some(HostTrust::Fingerprint(text.parse().ok()?)),
+        None => None,
+    };
+    file.host.is_alive().then(|| Own { token: Secret::new(file.token), trust })
 }

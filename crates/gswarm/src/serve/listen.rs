@@ -7,12 +7,17 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gswarm_host::{Host, PlainFrom, TcpAcceptor, TlsAcceptor};
 use gswarm_tls::{Authority, KeyFile, Names, ServerCertificate, server_config};
-use gswarm_types::Clock as _;
+use gswarm_types::{Clock as _, Micros};
 use tokio::net::TcpListener;
 
 use crate::clock::SystemClock;
 use crate::paths;
 use crate::plan::HostPlan;
+
+/// Time between looks at the host's own certificate.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A clock that was set back by more than this makes a new certificate.
+const LOOK_BACK: Micros = Micros::from_secs(600);
 
 /// Every port of the plan. A host that others reach at one address answers its own machine as well.
 pub(super) async fn bind(plan: &HostPlan) -> anyhow::Result<Vec<TcpListener>> {
@@ -62,15 +67,23 @@ pub(super) fn serve(
         let plain = PlainFrom { legacy: plan.legacy_from.clone() };
         host.serve(TlsAcceptor::new(listener, Arc::clone(&config), plain));
     }
-    let every = Duration::from_micros(u64::try_from(life.0 / 3).unwrap_or(u64::MAX));
     host.beside(async move {
+        let mut made = SystemClock.wall();
         loop {
-            tokio::time::sleep(every).await;
+            tokio::time::sleep(LOOK_EVERY).await;
+            // By the clock on the wall, which may have been wrong at the start.
+            let age = SystemClock.wall() - made;
+            if age < Micros(life.0 / 3) && age > Micros::ZERO - LOOK_BACK {
+                continue;
+            }
             let renewed = authority
                 .issue_host(&key, &names, SystemClock.wall(), life)
                 .and_then(|issued| certificate.replace(&key, &issued.certificate));
             match renewed {
-                Ok(()) => tracing::info!(target: "access", "the host's certificate was renewed"),
+                Ok(()) => {
+                    made = SystemClock.wall();
+                    tracing::info!(target: "access", "the host's certificate was renewed");
+                },
                 Err(error) => tracing::error!(%error, "the host's certificate was not renewed"),
             }
         }

@@ -648,7 +648,7 @@ async function logIn(submitted) {
 }
 
 function lose() {
-  if (heardAt === null) askWhoWeAre();
+  askWhoWeAre();
   socket?.close();
   socket = null;
   askedAt = null;

@@ -76,8 +76,11 @@ impl Rig {
     /// Asks the host.
     pub(super) fn client(&self) -> anyhow::Result<Client> {
         let mut shown = self.shown.clone();
-        if let Some(own) = &self.own {
-            shown.bearer = secure::read_local_token(&own.home(), self.target.port());
+        let port = self.target.port();
+        if let Some(host) = &self.own
+            && let Some(own) = secure::read_local_token(&host.home(), port)
+        {
+            shown = Credentials { trust: own.trust, bearer: Some(own.token) };
         }
         Ok(Client::new(self.target.clone(), shown)?)
     }
