@@ -520,6 +520,26 @@ def test_a_request_cannot_name_itself(court, wire, tmp_path):
         assert wrong not in shown.stdout, shown.stdout
 
 
+def test_an_answer_that_was_lost_can_be_asked_for_again(court, wire):
+    """The token is used up; the node that used it asks once more, and a stranger with it gets nothing."""
+    node = "01a1df6e-0000-7000-8000-000000000004"
+    secret = new_token(court, max_uses=1)["secret"]
+    asked = wire.JoinRequest(token=secret, node_id=node, node_name="twice", request_pem=REQUEST).SerializeToString()
+    for _ in range(2):
+        code, details = call(court, "nobody", "/gswarm.v1.Membership/Join", asked)
+        assert code == grpc.StatusCode.OK, details
+    other = node[:-1] + "5"
+    asked = wire.JoinRequest(token=secret, node_id=other, node_name="other", request_pem=REQUEST).SerializeToString()
+    code, details = call(court, "nobody", "/gswarm.v1.Membership/Join", asked)
+    assert code == grpc.StatusCode.UNAUTHENTICATED and "as often as it may" in details
+    # Whoever has a certificate is seen, also before it says anything.
+    silent = [member["node_id"] for member in court.json("/api/v1/nodes")["silent_members"]]
+    assert node in silent
+    done = court.run("nodes", "remove", node)
+    assert done.returncode == 0, done.stderr
+    assert node not in [member["node_id"] for member in court.json("/api/v1/nodes")["silent_members"]]
+
+
 def test_rubbish_at_the_door_of_members_is_refused(court, wire):
     node = "01a1df6e-0000-7000-8000-000000000003"
     good = {"node_id": node, "node_name": "x", "request_pem": REQUEST}

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 from cluster import eventually
@@ -35,6 +36,8 @@ SPEAKING_TEXTS = [
 
 def config(sessions, also):
     """Real names among the made-up ones, so that the answers are not all `not found`."""
+    # Not a fixed day: windows from then on would grow with every day.
+    recently = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 300))
     names = ", ".join(f'"{name}"' for name in sessions)
     paths = ", ".join(f'"{path}"' for path in SPEAKING_TEXTS)
     return f"""
@@ -42,7 +45,7 @@ def config(sessions, also):
         sessions = {{ values = [{names}] }}
         nodes = {{ values = ["alpha", "beta"] }}
         metrics = {{ values = ["gpu_utilization", "power_milliwatts", "node_memory_used_bytes"] }}
-        times = {{ values = ["1s", "10m", "2h", "2026-11-15T04:00:00Z"] }}
+        times = {{ values = ["1s", "10m", "2h", "{recently}"] }}
         formats = {{ values = ["json", "legacy-json", "jsonl", "parquet"] }}
 
         [parameters]

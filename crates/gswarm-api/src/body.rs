@@ -11,8 +11,8 @@ mod live;
 mod access;
 
 pub use access::{
-    LoginRequest, NewTokenBody, RemovedBody, TokenBody, TokenRequest, TokensBody, WaitingBody,
-    WhoBody,
+    LoginRequest, NewTokenBody, RemovedBody, SilentBody, TokenBody, TokenRequest, TokensBody,
+    WaitingBody, WhoBody,
 };
 pub use event::{EventBody, EventsBody};
 pub use live::{ClientMessage, LiveNode, LiveValues, ServerMessage, Subscribe};

@@ -19,6 +19,8 @@ const APPLICANTS_PER_ADDRESS_MAX: usize = 16;
 const APPLICANT_FORGOTTEN_AFTER: Micros = Micros::from_secs(3_600);
 /// An expired token is listed for this long, so that people see why it is refused.
 const TOKEN_FORGOTTEN_AFTER: Micros = Micros::from_secs(30 * 86_400);
+/// A node whose answer was lost may ask again for this long with a token that it used up.
+const JOIN_REPEATED_FOR: Micros = Micros::from_secs(600);
 /// Certificates of one node that count at a time: the newest, and those it may still use.
 const CERTIFICATES_MAX: usize = 4;
 
@@ -188,6 +190,13 @@ impl AccessBook {
             None if self.members.len() >= MEMBERS_MAX => Err(JoinRefusal::TooMany),
             None => Ok(()),
         }
+    }
+
+    /// True for a node that joined with this key a moment ago.
+    pub fn has_just_joined(&self, node: NodeId, key: &str, now: Micros) -> bool {
+        self.members.get(&node).is_some_and(|member| {
+            !member.removed && member.key == key && now - member.joined < JOIN_REPEATED_FOR
+        })
     }
 
     /// The node was given a certificate.
@@ -410,6 +419,11 @@ mod tests {
         book.certify(node(1), certified("n1", "k1", "s1", DAY), Micros::ZERO);
         assert!(book.holds(node(1), "s1", Micros(7)) && !book.holds(node(1), "s2", Micros(7)));
         assert!(!book.holds(node(2), "s1", Micros(7)));
+        assert!(book.has_just_joined(node(1), "k1", Micros(9)));
+        assert!(
+            !book.has_just_joined(node(1), "k1", DAY)
+                && !book.has_just_joined(node(1), "k2", Micros(9))
+        );
         assert_eq!(book.may_join(node(1), "k2", true), Err(JoinRefusal::OtherKey(name("n1"))));
         assert_eq!(book.may_join(node(1), "k1", false), Ok(()));
         // Renewed: both are good until the old one ends.

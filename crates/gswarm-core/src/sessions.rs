@@ -18,6 +18,8 @@ pub enum SessionError {
     Backwards,
     #[error("at most {0} sessions can be open at once: stop some first")]
     TooMany(usize),
+    #[error("this request id made the session `{0}`, which is of another kind: use a new id")]
+    OtherRequest(SessionName),
 }
 
 /// What was recorded so shortly before a session belongs to it: who held a GPU when it began.
@@ -64,6 +66,11 @@ impl SessionBook {
         if let Some(request) = &plan.request_id
             && let Some(same) = self.by_request(request)
         {
+            // A capture ends before it is made, anything else after.
+            let was_capture = same.until.is_some_and(|until| until <= same.created);
+            if was_capture != plan.until.is_some() {
+                return Err(SessionError::OtherRequest(same.name.clone()));
+            }
             return Ok(same.clone());
         }
         if plan.until.is_none() && self.open().any(|open| open.name == plan.name) {
@@ -238,6 +245,28 @@ mod tests {
         let spec = book.plan_start(plan, created)?;
         book.put(spec.clone());
         Ok(spec)
+    }
+
+    #[test]
+    fn a_request_id_means_one_kind_of_request() {
+        let mut book = SessionBook::default();
+        let with = |number, name: &str, until: Option<i64>| StartPlan {
+            request_id: Some("r".to_owned()),
+            until: until.map(Micros),
+            ..plan(number, name, 500)
+        };
+        let open = book.plan_start(with(1, "open", None), Micros(10)).unwrap();
+        book.put(open.clone());
+        // Repeated, it is the same session; as a capture it would end one that is open.
+        assert_eq!(book.plan_start(with(2, "open", None), Micros(11)), Ok(open.clone()));
+        let other = Err(SessionError::OtherRequest(open.name));
+        assert_eq!(book.plan_start(with(3, "cut", Some(5)), Micros(12)), other);
+        let mut book = SessionBook::default();
+        let cut = book.plan_start(with(4, "cut", Some(5)), Micros(10)).unwrap();
+        book.put(cut.clone());
+        assert_eq!(book.plan_start(with(5, "cut", Some(5)), Micros(11)), Ok(cut.clone()));
+        let other = Err(SessionError::OtherRequest(cut.name));
+        assert_eq!(book.plan_start(with(6, "open", None), Micros(12)), other);
     }
 
     #[test]

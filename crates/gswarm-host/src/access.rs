@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gswarm_api::{ErrorCode, Failure};
-use gswarm_core::{AccessBook, TokenRecord};
+use gswarm_core::{AccessBook, TokenRecord, TokenRefusal};
 use gswarm_store::Disk;
 use gswarm_tls::{Authority, Secret, Token, TokenHash};
 use gswarm_types::{Clock, Micros, Role};
@@ -358,13 +358,18 @@ impl Access {
 
     /// The record of a token that is right and still good.
     fn known(&self, token: &Token) -> Result<TokenRecord, Failure> {
+        let record = self.right(token)?;
+        record.check(self.now()).map_err(not_good)?;
+        Ok(record)
+    }
+
+    /// The record of a token that is right, whatever its state.
+    fn right(&self, token: &Token) -> Result<TokenRecord, Failure> {
         let book = self.book();
         let record = book.token(&token.id().to_string());
         let hash = record.and_then(|record| TokenHash::from_hex(&record.hash));
         let is_right = hash.is_some_and(|hash| hash.matches(token));
-        let record = record.filter(|_| is_right).ok_or(gswarm_core::TokenRefusal::Unknown);
-        let record = record.and_then(|record| record.check(self.now()).map(|()| record.clone()));
-        record.map_err(|refusal| unauthenticated(refusal.to_string()).because(reason(refusal)))
+        record.filter(|_| is_right).cloned().ok_or_else(|| not_good(TokenRefusal::Unknown))
     }
 
     fn rates(&self) -> std::sync::MutexGuard<'_, Rates> {
@@ -427,8 +432,12 @@ fn no_authority() -> Failure {
     Failure::new(ErrorCode::FailedPrecondition, "this host has no authority to sign with")
 }
 
-fn reason(refusal: gswarm_core::TokenRefusal) -> &'static str {
-    use gswarm_core::TokenRefusal::{Exhausted, Expired, Revoked, Unknown};
+fn not_good(refusal: TokenRefusal) -> Failure {
+    unauthenticated(refusal.to_string()).because(reason(refusal))
+}
+
+fn reason(refusal: TokenRefusal) -> &'static str {
+    use TokenRefusal::{Exhausted, Expired, Revoked, Unknown};
     match refusal {
         Unknown => "TOKEN_UNKNOWN",
         Revoked => "TOKEN_REVOKED",

@@ -96,7 +96,11 @@ impl Handle {
     pub async fn node(&self, caller: &Caller, name: String) -> Result<NodeBody, Failure> {
         need(caller, Role::Viewer)?;
         let node = self.ask(|reply| Call::Node(name, reply)).await??;
-        let mut body = self.with_members(NodesBody { nodes: vec![node], waiting: Vec::new() });
+        let mut body = self.with_members(NodesBody {
+            nodes: vec![node],
+            waiting: Vec::new(),
+            silent_members: Vec::new(),
+        });
         body.nodes.pop().ok_or_else(|| Failure::internal("the node is gone"))
     }
 

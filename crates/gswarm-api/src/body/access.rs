@@ -95,3 +95,11 @@ pub struct RemovedBody {
     pub name: String,
     pub node_id: String,
 }
+
+/// A node that joined and was never heard of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SilentBody {
+    pub name: String,
+    pub node_id: String,
+    pub joined: String,
+}

@@ -10,6 +10,9 @@ pub struct NodesBody {
     /// Nodes that ask to be let in.
     #[serde(default)]
     pub waiting: Vec<super::WaitingBody>,
+    /// Nodes that have a certificate and never delivered anything.
+    #[serde(default)]
+    pub silent_members: Vec<super::SilentBody>,
 }
 
 /// Whether a node delivers.

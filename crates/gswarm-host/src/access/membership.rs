@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gswarm_api::{ErrorCode, Failure};
-use gswarm_core::{Asked, Certified};
+use gswarm_core::{Asked, Certified, TokenRefusal};
 use gswarm_tls::{Issued, Token};
 use gswarm_types::{NodeId, NodeName};
 use gswarm_wire::v1;
@@ -86,13 +86,15 @@ impl Access {
                 match &token {
                     Some(id) => {
                         // Looked at again: somebody may have used it up meanwhile.
-                        let good = book.token(id).map(|token| token.check(now));
-                        if let Some(Err(refusal)) = good {
-                            let reason = super::reason(refusal);
-                            return Err(unauthenticated(refusal.to_string()).because(reason));
+                        let good = book.token(id).map_or(Ok(()), |token| token.check(now));
+                        match good {
+                            Ok(()) => book.count_use(id),
+                            // The answer was lost on the way, and the same node asks again.
+                            Err(TokenRefusal::Exhausted)
+                                if book.has_just_joined(node, &key, now) => {},
+                            Err(refusal) => return Err(super::not_good(refusal)),
                         }
                         book.may_join(node, &key, true).map_err(refused)?;
-                        book.count_use(id);
                     },
                     None => {
                         let asked = book.apply(node, name.clone(), &key, &address, now);
@@ -120,7 +122,11 @@ impl Access {
         let known = text
             .parse::<Token>()
             .map_err(|error| unauthenticated(error.to_string()))
-            .and_then(|token| self.known(&token));
+            .and_then(|token| self.right(&token))
+            .and_then(|record| match record.check(self.now()) {
+                Ok(()) | Err(TokenRefusal::Exhausted) => Ok(record),
+                Err(refusal) => Err(super::not_good(refusal)),
+            });
         let record = known.map_err(|failure| self.wrong(failure, peer))?;
         if record.role != gswarm_types::Role::Node {
             let message = format!(

@@ -1,7 +1,10 @@
 //! Tokens and members.
 
+use std::collections::HashSet;
+
 use gswarm_api::body::{
-    NewTokenBody, NodesBody, RemovedBody, TokenBody, TokenRequest, TokensBody, WaitingBody, WhoBody,
+    NewTokenBody, NodesBody, RemovedBody, SilentBody, TokenBody, TokenRequest, TokensBody,
+    WaitingBody, WhoBody,
 };
 use gswarm_api::{ErrorCode, Failure, timestamp};
 use gswarm_core::{ApproveRefusal, TokenRecord, TokenRefusal};
@@ -123,6 +126,16 @@ impl Handle {
             }
         }
         body.waiting = book.applicants().map(waiting_body).collect();
+        let heard: HashSet<&str> = body.nodes.iter().map(|node| node.node_id.as_str()).collect();
+        body.silent_members = book
+            .members()
+            .filter(|(id, member)| !member.removed && !heard.contains(id.to_string().as_str()))
+            .map(|(id, member)| SilentBody {
+                name: member.name.to_string(),
+                node_id: id.to_string(),
+                joined: timestamp::rfc3339(member.joined),
+            })
+            .collect();
         body
     }
 

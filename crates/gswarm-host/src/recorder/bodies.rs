@@ -196,7 +196,7 @@ impl Recorder {
     fn nodes_body(&self) -> NodesBody {
         let mut nodes: Vec<NodeBody> = self.nodes.values().map(|n| self.node_body(n)).collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        NodesBody { nodes, waiting: Vec::new() }
+        NodesBody { nodes, waiting: Vec::new(), silent_members: Vec::new() }
     }
 
     fn node_by_name(&self, name: &str) -> Result<NodeBody, Failure> {

@@ -367,6 +367,7 @@ pub(super) fn refuse(error: SessionError) -> Failure {
     match error {
         SessionError::Unknown(_) => Failure::not_found(message).because("SESSION_NOT_FOUND"),
         SessionError::Running(_) => Failure::conflict(message).because("SESSION_RUNNING"),
+        SessionError::OtherRequest(_) => Failure::conflict(message),
         SessionError::Backwards => Failure::invalid(message),
         SessionError::TooMany(_) => Failure::new(gswarm_api::ErrorCode::ResourceExhausted, message),
     }

@@ -17,7 +17,7 @@ pub(super) async fn status(context: &Context, node: &str) -> anyhow::Result<()> 
 }
 
 fn nodes_page(body: &NodesBody) -> Page {
-    if body.nodes.is_empty() && body.waiting.is_empty() {
+    if body.nodes.is_empty() && body.waiting.is_empty() && body.silent_members.is_empty() {
         return Page::default()
             .line("no node yet")
             .line("run `gswarm join HOST` on each machine with GPUs");
@@ -48,12 +48,22 @@ fn nodes_page(body: &NodesBody) -> Page {
             node.allow.join(","),
         ]);
     }
-    if body.waiting.is_empty() {
-        return Page::default().table(table);
+    let mut page = Page::default();
+    if !body.nodes.is_empty() {
+        page = page.table(table);
     }
-    let page =
-        if body.nodes.is_empty() { Page::default() } else { Page::default().table(table).blank() };
-    waiting(body, page)
+    if !body.waiting.is_empty() {
+        page = waiting(body, if body.nodes.is_empty() { page } else { page.blank() });
+    }
+    for silent in &body.silent_members {
+        page = page.line(format!(
+            "`{}` joined {} and never delivered anything: `gswarm nodes remove {}` takes it out",
+            silent.name,
+            units::time(&silent.joined),
+            silent.node_id
+        ));
+    }
+    page
 }
 
 /// Who asks to be let in.

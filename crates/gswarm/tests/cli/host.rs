@@ -292,7 +292,11 @@ pub(crate) fn nodes() -> NodesBody {
         // What an attacker might call a node.
         ..node("evil\u{1b}[31m\u{202e}", NodeHealth::Unseen)
     };
-    NodesBody { nodes: vec![node("node1", NodeHealth::Healthy), silent, old], waiting: Vec::new() }
+    NodesBody {
+        nodes: vec![node("node1", NodeHealth::Healthy), silent, old],
+        waiting: Vec::new(),
+        silent_members: Vec::new(),
+    }
 }
 
 pub(crate) fn latest() -> LatestBody {
