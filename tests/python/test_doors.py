@@ -215,6 +215,10 @@ def test_a_removed_node_is_out_at_once_and_comes_back_with_a_token_only(host_of,
     # Its certificate is worth nothing, whatever it is shown for.
     assert https(host.address, "GET", "/api/v1/status", identity=agent.identity).status == 401
     assert host.run("nodes", "remove", "one").returncode == 7
+    # A node without a certificate has nothing to lose, and is not sent away.
+    host.join("plain")
+    assert host.run("nodes", "remove", "plain").returncode == 7
+    assert node_of(host, "plain")["connected"]
     assert agent.stop() == 0
     state = agent.identity.parent
     arguments = ["join", host.address, "-n", "one", "--devices", "sim:2xh100", "--state-dir", state]

@@ -150,6 +150,14 @@ impl RunningHost {
         config.access.local_token = Some(token.clone());
         let parts = HostParts { authority: Some(Arc::clone(&authority)), ..parts() };
         let host = Host::start(config, parts).await.map_err(unstartable)?;
+        if plan.access.insecure {
+            let places: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            tracing::warn!(
+                target: "access",
+                addresses = places.join(", "),
+                "INSECURE: everybody who reaches this host may read and operate it"
+            );
+        }
         let fingerprint = authority.fingerprint();
         listen::serve(&host, plan, listeners, authority)?;
         let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();

@@ -179,8 +179,10 @@ impl Handle {
             return Err(known.err().unwrap_or_else(|| Failure::not_found("there is no such node")));
         };
         let removed = self.access().take_away(|book, _| Ok(book.remove(id))).await;
-        // Whatever the disk says.
-        self.ask(|reply| Call::Disconnect(id, reply)).await?;
+        // Whatever the disk says; but nobody is sent away who has nothing that could be taken back.
+        if !matches!(removed, Ok(false)) {
+            self.ask(|reply| Call::Disconnect(id, reply)).await?;
+        }
         let removed = removed?;
         if !removed {
             let message = format!(

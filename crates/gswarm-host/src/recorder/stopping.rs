@@ -34,6 +34,14 @@ pub(super) struct Stopping {
     writing: Option<Revision>,
 }
 
+impl Stopping {
+    /// False once the result was given and only nodes that are away could add to it, perhaps in
+    /// days: whoever asks then gets what there is.
+    fn is_about_to_answer(&self) -> bool {
+        self.deadline.is_some() || self.writing.is_some()
+    }
+}
+
 /// What a file will say of itself.
 #[derive(Debug, Clone)]
 struct Revision {
@@ -146,7 +154,7 @@ impl Recorder {
         let Some(spec) = self.book.get(id).cloned() else { return };
         if spec.state == SessionState::Stopped {
             // Stopping a stopped session gives its result, or joins those who wait for it.
-            match self.stopping.get_mut(&id) {
+            match self.stopping.get_mut(&id).filter(|stopping| stopping.is_about_to_answer()) {
                 Some(stopping) => stopping.replies.push(reply),
                 None => {
                     let body = StoppedBody { session: self.session_body(&spec), export_note: None };
@@ -227,7 +235,8 @@ impl Recorder {
     /// The window is closed: asks the nodes for their last records.
     pub(super) fn begin_stop(&mut self, id: SessionId, reply: StopReply) {
         let Some(spec) = self.book.get(id).cloned() else { return };
-        if let Some(stopping) = self.stopping.get_mut(&id) {
+        let stopping = self.stopping.get_mut(&id).filter(|stopping| stopping.is_about_to_answer());
+        if let Some(stopping) = stopping {
             stopping.replies.push(reply);
             return;
         }

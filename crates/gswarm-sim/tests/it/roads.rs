@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::trouble::{check_all_there, cluster_of, settle};
-use super::{local, seconds};
+use super::{ALL, local, seconds};
 
 async fn millis(random: &mut StdRng, most: u64) {
     tokio::time::sleep(Duration::from_millis(random.random_range(1..most))).await;
@@ -122,6 +122,28 @@ fn slow_down(disk: &SimDisk, sync_ms: u64) {
         let _done = waiting.recv();
     };
     disk.set_slow((sync_ms > 0).then(|| Arc::new(wait) as _));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_again_does_not_wait_for_a_node_that_is_away() {
+    let cluster = cluster_of(180, 2).await;
+    seconds(10).await;
+    cluster.network(0).unwrap().partition();
+    seconds(2).await;
+    let handle = cluster.handle().unwrap();
+    let stop = || async {
+        let caller = local();
+        let stopping = handle.stop_session(&caller, ALL.to_owned(), None);
+        tokio::time::timeout(Duration::from_secs(10), stopping).await.unwrap().unwrap()
+    };
+    let first = stop().await.session;
+    assert_eq!(first.incomplete_nodes, ["node0"]);
+    let again = stop().await.session;
+    assert_eq!((again.revision, &again.output_file), (first.revision, &first.output_file));
+    cluster.network(0).unwrap().heal();
+    seconds(90).await;
+    let complete = stop().await.session;
+    assert!(complete.incomplete_nodes.is_empty() && complete.revision > first.revision);
 }
 
 /// There is always a commit under way, and always something that waits for the next one.

@@ -438,6 +438,7 @@ fn only_an_open_host_is_called_insecure() {
         assert_eq!(said.contains("INSECURE: open to everyone"), insecure, "{said}");
         site.until("its first words", || host.log().contains("next").then_some(()));
         assert_eq!(host.log().contains("!! INSECURE"), insecure, "{}", host.log());
+        assert_eq!(host.log().contains("access: INSECURE"), insecure, "{}", host.log());
         host.interrupt(&site.runtime);
     }
 }
