@@ -203,6 +203,19 @@ def test_without_a_token_a_node_waits_until_it_is_approved(host_of, joining):
     assert host.json("/api/v1/nodes")["waiting"] == []
 
 
+@needs_network
+def test_a_node_that_waits_keeps_to_the_host_it_saw_first(host_of, joining):
+    host = host_of("--sim", "--listen", NETWORK)
+    port = host.port
+    agent = joining(outside(host), "shy")
+    eventually(lambda: "gswarm nodes approve shy" in agent.said(), "it waits")
+    host.process.stop()
+    # Somebody else takes the address, and would let anybody in.
+    impostor = host_of("--sim", "--listen", NETWORK, ports=(port, 0, 0))
+    eventually(lambda: "is not the host that this node trusts" in agent.said(), "it notices")
+    assert impostor.json("/api/v1/nodes")["waiting"] == []
+
+
 def test_a_removed_node_is_out_at_once_and_comes_back_with_a_token_only(host_of, joining):
     host = host_of("--sim")
     token = new_token(host)["secret"]

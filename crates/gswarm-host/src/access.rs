@@ -445,3 +445,66 @@ fn reason(refusal: TokenRefusal) -> &'static str {
         Exhausted => "TOKEN_EXHAUSTED",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gswarm_store::SimDisk;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Noon;
+
+    impl Clock for Noon {
+        fn mono(&self) -> Micros {
+            Micros(1)
+        }
+
+        fn wall(&self) -> Micros {
+            Micros::from_secs(43_200)
+        }
+    }
+
+    fn open(disk: &SimDisk) -> Arc<Access> {
+        let (clock, disk) = (Arc::new(Noon), Arc::new(disk.clone()));
+        let data = std::path::Path::new("/data");
+        disk.create_dir_all(data).unwrap();
+        Arc::new(Access::open(AccessConfig::default(), None, clock, disk, data).unwrap())
+    }
+
+    fn token(id: &str) -> TokenRecord {
+        TokenRecord {
+            id: id.to_owned(),
+            hash: "00".to_owned(),
+            role: Role::Viewer,
+            created: Micros::ZERO,
+            expires: Micros::from_secs(86_400),
+            max_uses: None,
+            uses: 0,
+            revoked: false,
+            note: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_given_counts_on_disk_only_and_what_is_taken_at_once() {
+        let disk = SimDisk::new();
+        let access = open(&disk);
+        let add = |id: &'static str| {
+            access.change(move |book, now| book.add_token(token(id), now).ok_or_else(no_authority))
+        };
+        add("kept").await.unwrap();
+        disk.set_space_left(Some(0));
+        let refused = add("lost").await.unwrap_err();
+        assert!(refused.message.contains("nothing was changed"), "{refused}");
+        assert!(access.book().token("lost").is_none());
+        let revoked = access.take_away(|book, _| Ok(book.revoke("kept"))).await.unwrap_err();
+        assert!(revoked.message.contains("in force until the host stops"), "{revoked}");
+        assert!(access.book().token("kept").unwrap().revoked);
+        // The disk never heard of it; once there is room, the next change tells it everything.
+        disk.set_space_left(None);
+        assert!(!open(&disk).book().token("kept").unwrap().revoked);
+        add("later").await.unwrap();
+        assert!(open(&disk).book().token("kept").unwrap().revoked);
+    }
+}
